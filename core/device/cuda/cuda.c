@@ -1,0 +1,215 @@
+// cuda: a GPU as a device: one context, one stream, memory, recorded graphs.
+#include "device/cuda/cuda_impl.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct kiln_cuda *kiln_cuda_of(struct kiln_dev *dev) {
+    return (struct kiln_cuda *)(void *)dev;
+}
+
+enum kiln_status kiln_cuda_check(
+        struct kiln_cuda *cuda, int result, const char *call, struct kiln_err *err) {
+    char what[256];
+    if (result == 0) {
+        return KILN_STATUS_OK;
+    }
+    snprintf(what, sizeof(what), "the kernel launched last was %s",
+            cuda->last[0] ? cuda->last : "none");
+    return kiln_cu_check(&cuda->cu, result, call, what, err);
+}
+
+static void cuda_close(struct kiln_dev *dev) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    kiln_cuda_weights_finish(cuda);
+    kiln_jit_close(cuda->jit);
+    if (cuda->stream) {
+        cuda->cu.stream_destroy(cuda->stream);
+    }
+    if (cuda->retained) {
+        cuda->cu.context_release(cuda->handle);
+    }
+    kiln_pool_destroy(dev->pool);
+    kiln_free(cuda);
+}
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+static enum kiln_status cuda_alloc(
+        struct kiln_dev *dev, uint64_t bytes, void **addr, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    uint64_t at = 0;
+    int result = cuda->cu.mem_alloc(&at, bytes ? bytes : 1);
+    if (result != 0) {
+        size_t free_bytes = 0, total = 0;
+        char what[256];
+        cuda->cu.mem_info(&free_bytes, &total);
+        snprintf(what, sizeof(what), "%llu bytes wanted, %zu of %zu free on %s",
+                (unsigned long long)bytes, free_bytes, total, cuda->names.name);
+        return kiln_cu_check(&cuda->cu, result, "cuMemAlloc", what, err);
+    }
+    *addr = (void *)(uintptr_t)at;
+    return KILN_STATUS_OK;
+}
+
+static void cuda_free(struct kiln_dev *dev, void *addr) {
+    if (addr) {
+        kiln_cuda_of(dev)->cu.mem_free((uint64_t)(uintptr_t)addr);
+    }
+}
+
+static enum kiln_status cuda_upload(
+        struct kiln_dev *dev, void *to, const void *from, uint64_t bytes, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    // From pageable memory: the driver has taken the bytes when the call returns.
+    return kiln_cuda_check(cuda,
+            cuda->cu.upload((uint64_t)(uintptr_t)to, from, bytes, cuda->stream),
+            "cuMemcpyHtoDAsync", err);
+}
+
+static enum kiln_status cuda_sync(struct kiln_dev *dev, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    return kiln_cuda_check(cuda, cuda->cu.stream_sync(cuda->stream), "cuStreamSynchronize", err);
+}
+
+static enum kiln_status cuda_download(
+        struct kiln_dev *dev, void *to, const void *from, uint64_t bytes, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_check(cuda,
+            cuda->cu.download(to, (uint64_t)(uintptr_t)from, bytes, cuda->stream),
+            "cuMemcpyDtoHAsync", err));
+    return cuda_sync(dev, err);
+}
+
+static enum kiln_status cuda_copy(
+        struct kiln_dev *dev, void *to, const void *from, uint64_t bytes, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    return kiln_cuda_check(cuda,
+            cuda->cu.copy((uint64_t)(uintptr_t)to, (uint64_t)(uintptr_t)from, bytes, cuda->stream),
+            "cuMemcpyDtoDAsync", err);
+}
+
+static enum kiln_status cuda_zero(
+        struct kiln_dev *dev, void *addr, uint64_t bytes, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    return kiln_cuda_check(cuda, cuda->cu.fill((uint64_t)(uintptr_t)addr, 0, bytes, cuda->stream),
+            "cuMemsetD8Async", err);
+}
+
+// ---- Graphs -------------------------------------------------------------------------------------
+
+static enum kiln_status cuda_record_begin(struct kiln_dev *dev, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    return kiln_cuda_check(cuda, cuda->cu.capture_begin(cuda->stream, KILN_CU_CAPTURE_RELAXED),
+            "cuStreamBeginCapture", err);
+}
+
+static enum kiln_status cuda_record_end(struct kiln_dev *dev, void **graph, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    void *captured = NULL;
+    KILN_TRY(kiln_cuda_check(
+            cuda, cuda->cu.capture_end(cuda->stream, &captured), "cuStreamEndCapture", err));
+    enum kiln_status status = kiln_cuda_check(
+            cuda, cuda->cu.graph_instantiate(graph, captured, 0), "cuGraphInstantiate", err);
+    cuda->cu.graph_destroy(captured);
+    return status;
+}
+
+static enum kiln_status cuda_replay(struct kiln_dev *dev, void *graph, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    return kiln_cuda_check(cuda, cuda->cu.graph_launch(graph, cuda->stream), "cuGraphLaunch", err);
+}
+
+static void cuda_forget(struct kiln_dev *dev, void *graph) {
+    if (graph) {
+        kiln_cuda_of(dev)->cu.graph_exec_destroy(graph);
+    }
+}
+
+static const struct kiln_dev_ops cuda_ops = {
+        .close = cuda_close,
+        .alloc = cuda_alloc,
+        .free = cuda_free,
+        .weights = kiln_cuda_weights,
+        .upload = cuda_upload,
+        .download = cuda_download,
+        .copy = cuda_copy,
+        .zero = cuda_zero,
+        .load = kiln_cuda_load,
+        .unload = kiln_cuda_unload,
+        .launch = kiln_cuda_launch,
+        .sync = cuda_sync,
+        .record_begin = cuda_record_begin,
+        .record_end = cuda_record_end,
+        .replay = cuda_replay,
+        .forget = cuda_forget,
+};
+
+// ---- Opening ------------------------------------------------------------------------------------
+
+static enum kiln_status open_device(
+        struct kiln_cu *cu, int32_t number, int *handle, struct kiln_err *err) {
+    int count = 0;
+    KILN_TRY(kiln_cu_open(cu, err));
+    KILN_TRY(kiln_cu_check(
+            cu, cu->device_count(&count), "cuDeviceGetCount", "counting devices", err));
+    if (number >= count) {
+        return kiln_err_set(err, KILN_STATUS_DEVICE,
+                "--device cuda:%d: there are %d CUDA devices here, numbered from 0", number, count);
+    }
+    return kiln_cu_check(
+            cu, cu->device_get(handle, number), "cuDeviceGet", "picking the device", err);
+}
+
+enum kiln_status kiln_cuda_count(int32_t *count, struct kiln_err *err) {
+    struct kiln_cu cu;
+    KILN_TRY(kiln_cu_open(&cu, err));
+    return kiln_cu_check(&cu, cu.device_count(count), "cuDeviceGetCount", "counting devices", err);
+}
+
+enum kiln_status kiln_cuda_describe(int32_t number, struct kiln_device *desc,
+        struct kiln_cuda_names *names, struct kiln_err *err) {
+    struct kiln_cu cu;
+    int handle = 0;
+    KILN_TRY(open_device(&cu, number, &handle, err));
+    return kiln_cuda_fill_desc(&cu, handle, desc, names, err);
+}
+
+static enum kiln_status start(struct kiln_cuda *cuda, int32_t number,
+        const struct kiln_dev_settings *settings, struct kiln_err *err) {
+    const struct kiln_cu *cu = &cuda->cu;
+    void *context;
+    KILN_TRY(open_device(&cuda->cu, number, &cuda->handle, err));
+    KILN_TRY(kiln_cuda_fill_desc(cu, cuda->handle, &cuda->dev.desc, &cuda->names, err));
+    KILN_TRY(kiln_cu_check(cu, cu->context_retain(&context, cuda->handle),
+            "cuDevicePrimaryCtxRetain", cuda->names.name, err));
+    cuda->retained = 1;
+    KILN_TRY(kiln_cu_check(cu, cu->context_set(context), "cuCtxSetCurrent", cuda->names.name, err));
+    KILN_TRY(kiln_cu_check(cu, cu->stream_create(&cuda->stream, KILN_CU_STREAM_NON_BLOCKING),
+            "cuStreamCreate", cuda->names.name, err));
+    struct kiln_jit_params jit = {
+            .cache = {.dir = settings->cache_dir,
+                    .max_size = settings->cache_max_size ? settings->cache_max_size : INT64_MAX}};
+    KILN_TRY(kiln_jit_open(&cuda->jit, &jit, err));
+    uint32_t threads = settings->threads ? settings->threads : kiln_cpu_count();
+    return kiln_pool_create(&cuda->dev.pool, threads, err);
+}
+
+enum kiln_status kiln_cuda_open(struct kiln_dev **dev, int32_t number,
+        const struct kiln_dev_settings *settings, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_calloc(1, sizeof(*cuda));
+    if (!cuda) {
+        return kiln_err_nomem(err, "the CUDA device");
+    }
+    cuda->dev.ops = &cuda_ops;
+    snprintf(cuda->dev.id, sizeof(cuda->dev.id), "cuda:%d", number);
+    enum kiln_status status = start(cuda, number, settings, err);
+    if (status != KILN_STATUS_OK) {
+        cuda_close(&cuda->dev);
+        return status;
+    }
+    *dev = &cuda->dev;
+    return KILN_STATUS_OK;
+}

@@ -1,0 +1,58 @@
+// cuda_impl: what the files of the CUDA device share: cuda.c (opening, memory, streams), describe.c
+// (what the device is), kernels.c (modules and launches), weights.c (the model file's way to the
+// device).
+#ifndef KILN_DEVICE_CUDA_CUDA_IMPL_H
+#define KILN_DEVICE_CUDA_CUDA_IMPL_H
+
+#include "device/cuda/driver.h"
+#include "device/device.h"
+#include "jit/jit.h"
+
+struct kiln_cuda_weight { // a piece of the model file that is on the device
+    const void *data;
+    uint64_t bytes;
+    uint64_t addr;
+};
+
+enum {
+    KILN_CUDA_STAGES = 2
+};
+
+struct kiln_cuda {
+    struct kiln_dev dev;
+    struct kiln_cu cu;
+    int handle; // CUdevice
+    int retained;
+    void *stream;
+    struct kiln_cuda_names names;
+    struct kiln_jit *jit;
+    struct kiln_cuda_weight *weights; // by address of the data
+    size_t n_weights, cap_weights;
+    void *stage[KILN_CUDA_STAGES];  // pinned, what is read while the other is on its way
+    void *staged[KILN_CUDA_STAGES]; // events
+    char last[192]; // kernel and geometry launched last: a fault comes out of a later call
+};
+
+struct kiln_cuda *kiln_cuda_of(struct kiln_dev *dev);
+// As kiln_cu_check, naming the kernel launched last: what fails asynchronously is reported late.
+KILN_MUST_CHECK enum kiln_status kiln_cuda_check(
+        struct kiln_cuda *cuda, int result, const char *call, struct kiln_err *err);
+
+// weights.c
+KILN_MUST_CHECK enum kiln_status kiln_cuda_weights(
+        struct kiln_dev *dev, const void *data, uint64_t bytes, void **addr, struct kiln_err *err);
+void kiln_cuda_weights_finish(struct kiln_cuda *cuda);
+
+// kernels.c
+KILN_MUST_CHECK enum kiln_status kiln_cuda_load(struct kiln_dev *dev, const struct kiln_load *loads,
+        size_t count, struct kiln_dev_kernel **ready, struct kiln_err *err);
+void kiln_cuda_unload(struct kiln_dev *dev, struct kiln_dev_kernel *ready);
+KILN_MUST_CHECK enum kiln_status kiln_cuda_launch(struct kiln_dev *dev,
+        struct kiln_dev_kernel *ready, const struct kiln_launch *launch, void *const *args,
+        struct kiln_err *err);
+
+// describe.c
+KILN_MUST_CHECK enum kiln_status kiln_cuda_fill_desc(const struct kiln_cu *cu, int handle,
+        struct kiln_device *desc, struct kiln_cuda_names *names, struct kiln_err *err);
+
+#endif

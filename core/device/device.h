@@ -1,0 +1,104 @@
+// device: where kernels run. One table of functions a kind of device: host (C functions on a thread
+// pool); cuda and sim join it later.
+//
+// Addresses are the device's own; only the device may look behind them. Work is queued in order,
+// and a failure may come out of a later call; sync waits and reports it. Used from one thread at a
+// time.
+#ifndef KILN_DEVICE_DEVICE_H
+#define KILN_DEVICE_DEVICE_H
+
+#include "base/pool.h"
+#include "base/status.h"
+#include "kiln/plugin.h"
+
+#include <stdint.h>
+
+struct kiln_dev;
+struct kiln_dev_kernel; // a kernel made ready to be launched
+
+// A kernel to make ready.
+struct kiln_load {
+    const char *plugin, *variant; // names, for messages
+    const struct kiln_kernel *kernel;
+    const struct kiln_launch *launch;
+    const struct kiln_geometry *geometry;
+    const char *source; // a file that replaces the kernel's own CUDA source, or NULL
+};
+
+struct kiln_dev_ops {
+    void (*close)(struct kiln_dev *dev);
+    enum kiln_status (*alloc)(
+            struct kiln_dev *dev, uint64_t bytes, void **addr, struct kiln_err *err);
+    void (*free)(struct kiln_dev *dev, void *addr); // NULL is fine
+    // Bytes of a mapped model file, made reachable by kernels; nothing is copied where the device
+    // can read the mapping itself. Undone by close.
+    enum kiln_status (*weights)(struct kiln_dev *dev, const void *data, uint64_t bytes, void **addr,
+            struct kiln_err *err);
+    enum kiln_status (*upload)(
+            struct kiln_dev *dev, void *to, const void *from, uint64_t bytes, struct kiln_err *err);
+    enum kiln_status (*download)(struct kiln_dev *dev, void *to, const void *from, uint64_t bytes,
+            struct kiln_err *err); // waits for the work queued before it
+    enum kiln_status (*copy)(
+            struct kiln_dev *dev, void *to, const void *from, uint64_t bytes, struct kiln_err *err);
+    enum kiln_status (*zero)(
+            struct kiln_dev *dev, void *addr, uint64_t bytes, struct kiln_err *err);
+    // Makes kernels of planned launches ready, all at once, so that what has to be compiled is
+    // compiled side by side. ready[i] is the caller's and ended with unload; on failure none is.
+    enum kiln_status (*load)(struct kiln_dev *dev, const struct kiln_load *loads, size_t count,
+            struct kiln_dev_kernel **ready, struct kiln_err *err);
+    void (*unload)(struct kiln_dev *dev, struct kiln_dev_kernel *ready); // NULL is fine
+    // args[i]: the address that launch->args[i] names, or its bytes.
+    enum kiln_status (*launch)(struct kiln_dev *dev, struct kiln_dev_kernel *ready,
+            const struct kiln_launch *launch, void *const *args, struct kiln_err *err);
+    enum kiln_status (*sync)(struct kiln_dev *dev, struct kiln_err *err);
+    // Optional (NULL): records what is queued between begin and end instead of running it, so that
+    // replay queues it again at the cost of one call. *graph is the caller's.
+    enum kiln_status (*record_begin)(struct kiln_dev *dev, struct kiln_err *err);
+    enum kiln_status (*record_end)(struct kiln_dev *dev, void **graph, struct kiln_err *err);
+    enum kiln_status (*replay)(struct kiln_dev *dev, void *graph, struct kiln_err *err);
+    void (*forget)(struct kiln_dev *dev, void *graph); // NULL is fine
+};
+
+struct kiln_dev {
+    const struct kiln_dev_ops *ops;
+    struct kiln_device desc;
+    char id[32];            // "cpu", "cuda:0", "sim:sm_80"
+    struct kiln_pool *pool; // threads for work that stays on the host; owned
+};
+
+// Settings that devices read; zeroed: defaults.
+struct kiln_dev_settings {
+    uint32_t threads;      // of the host's pool, 0: all cores
+    const char *cache_dir; // of compiled kernels, NULL: kiln_cache_dir()
+    int64_t cache_max_size;
+};
+
+// Opens a device by what the command line calls it: "auto" (cuda where there is a driver and a
+// device, else cpu), "cpu", "cuda[:N]", "sim[:sm_XX]". An unknown name is KILN_STATUS_USAGE and
+// lists what there is; a device that is not there is KILN_STATUS_DEVICE and says what is missing.
+KILN_MUST_CHECK enum kiln_status kiln_dev_open(struct kiln_dev **dev, const char *name,
+        const struct kiln_dev_settings *settings, struct kiln_err *err);
+void kiln_dev_close(struct kiln_dev *dev); // NULL is fine
+
+// The kinds, behind kiln_dev_open.
+KILN_MUST_CHECK enum kiln_status kiln_host_open(
+        struct kiln_dev **dev, const struct kiln_dev_settings *settings, struct kiln_err *err);
+KILN_MUST_CHECK enum kiln_status kiln_cuda_open(struct kiln_dev **dev, int32_t number,
+        const struct kiln_dev_settings *settings, struct kiln_err *err);
+
+// CUDA devices the driver shows. Fails as kiln_cuda_open does where there is no driver or no
+// device.
+KILN_MUST_CHECK enum kiln_status kiln_cuda_count(int32_t *count, struct kiln_err *err);
+// What one is, without opening it for work. `names` keeps the strings the description points to.
+struct kiln_cuda_names {
+    char name[128], target[32];
+};
+KILN_MUST_CHECK enum kiln_status kiln_cuda_describe(int32_t number, struct kiln_device *desc,
+        struct kiln_cuda_names *names, struct kiln_err *err);
+
+// What this machine's processor can do: enum kiln_host_feature, or-ed.
+uint32_t kiln_host_features(void);
+// Its name as the system tells it, into name (cut to size).
+void kiln_host_cpu_name(char *name, size_t size);
+
+#endif
