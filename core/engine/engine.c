@@ -1,0 +1,352 @@
+// engine: caches, schedules by number of rows, and feeding tokens through them.
+#include "engine/engine.h"
+
+#include "base/mem.h"
+#include "engine/schedule.h"
+#include "model/dtype.h"
+
+#include <string.h>
+
+enum {
+    MAX_SCHEDULES = 64,
+    HEAD_ROWS = 64
+};
+
+struct kiln_engine {
+    struct kiln_engine_params params;
+    struct kiln_runtime rt;
+    int64_t ubatch, n_past;
+    struct kiln_schedule *body[MAX_SCHEDULES], *head[2]; // head: 1 row, HEAD_ROWS rows
+    size_t n_body;
+    float *logits;      // (HEAD_ROWS, V), made when first wanted
+    int32_t *positions; // (ubatch)
+    uint64_t cache_bytes;
+};
+
+// ---- Set-up -------------------------------------------------------------------------------------
+
+static enum kiln_status alloc_values(struct kiln_engine *engine, struct kiln_err *err) {
+    struct kiln_dev *dev = engine->rt.dev;
+    for (int i = 0; i < KILN_VALUE_COUNT; i++) {
+        uint64_t count =
+                i == KILN_VALUE_IDS || i == KILN_VALUE_POSITIONS ? (uint64_t)engine->ubatch : 1;
+        KILN_TRY(dev->ops->alloc(dev, count * sizeof(int32_t), &engine->rt.values[i], err));
+    }
+    const struct kiln_graph *graph = engine->rt.graph;
+    for (uint32_t i = 0; i < graph->n_rope; i++) {
+        uint64_t bytes = graph->rope[i].len * sizeof(float);
+        KILN_TRY(dev->ops->alloc(dev, bytes, &engine->rt.rope[i], err));
+        KILN_TRY(dev->ops->upload(dev, engine->rt.rope[i], graph->rope[i].freqs, bytes, err));
+    }
+    engine->positions = kiln_calloc((size_t)engine->ubatch, sizeof(*engine->positions));
+    return engine->positions ? KILN_STATUS_OK : kiln_err_nomem(err, "the engine");
+}
+
+static enum kiln_status alloc_cache(struct kiln_engine *engine, struct kiln_err *err) {
+    struct kiln_runtime *rt = &engine->rt;
+    size_t count = (size_t)rt->graph->n_layers * 2;
+    uint64_t bytes =
+            (uint64_t)rt->ctx * (uint64_t)rt->graph->kv_cols * kiln_dtype_info(rt->kv_dtype)->bytes;
+    rt->kv = kiln_calloc(count, sizeof(*rt->kv));
+    if (!rt->kv) {
+        return kiln_err_nomem(err, "the KV cache");
+    }
+    for (size_t i = 0; i < count; i++) {
+        enum kiln_status status = rt->dev->ops->alloc(rt->dev, bytes, &rt->kv[i], err);
+        if (status != KILN_STATUS_OK) {
+            kiln_err_prefix(err,
+                    "KV cache for %lld tokens (a smaller -c needs less): ", (long long)rt->ctx);
+            return status;
+        }
+    }
+    engine->cache_bytes = bytes * count;
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status apply_settings(struct kiln_engine *engine, struct kiln_err *err) {
+    const struct kiln_settings *settings = kiln_config_settings(engine->params.config);
+    enum {
+        DEFAULT_CTX = 4096
+    };
+    int64_t trained = engine->params.model->params.ctx_train;
+    engine->rt.ctx = settings->ctx > 0       ? settings->ctx
+                     : trained < DEFAULT_CTX ? trained
+                                             : DEFAULT_CTX;
+    engine->ubatch = settings->ubatch < engine->rt.ctx ? settings->ubatch : engine->rt.ctx;
+    int host = engine->rt.dev->desc.kind == KILN_DEVICE_HOST;
+    switch (settings->kv_type) {
+    case KILN_KV_AUTO:
+        engine->rt.kv_dtype = host ? KILN_DTYPE_F32 : KILN_DTYPE_F16;
+        break;
+    case KILN_KV_F32:
+        engine->rt.kv_dtype = KILN_DTYPE_F32;
+        break;
+    case KILN_KV_F16:
+        engine->rt.kv_dtype = KILN_DTYPE_F16;
+        break;
+    }
+    KILN_TRY(alloc_values(engine, err));
+    return alloc_cache(engine, err);
+}
+
+// The bound that memory is made for: powers of two, so that a few schedules serve every chunk
+// length.
+static int64_t bound_for(const struct kiln_engine *engine, int64_t n) {
+    int64_t bound = 1;
+    while (bound < n) {
+        bound *= 2;
+    }
+    return bound < engine->ubatch ? bound : engine->ubatch;
+}
+
+static enum kiln_status body_for(struct kiln_engine *engine, int64_t n,
+        struct kiln_schedule **schedule, struct kiln_err *err) {
+    enum kiln_phase phase = n == 1 ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL;
+    int64_t bound = bound_for(engine, n);
+    for (size_t i = 0; i < engine->n_body; i++) {
+        int fits = kiln_schedule_rows(engine->body[i]) == bound;
+        if (fits) {
+            KILN_TRY(kiln_schedule_fits(engine->body[i], phase, n, &fits, err));
+        }
+        if (fits) {
+            *schedule = engine->body[i];
+            return KILN_STATUS_OK;
+        }
+    }
+    if (engine->n_body == MAX_SCHEDULES) { // many `when` ranges over m: start over with the oldest
+        kiln_schedule_destroy(engine->body[0]);
+        memmove(engine->body, engine->body + 1, (MAX_SCHEDULES - 1) * sizeof(*engine->body));
+        engine->n_body--;
+    }
+    KILN_TRY(kiln_schedule_create(schedule, &engine->rt, KILN_PART_BODY, phase, bound, n, err));
+    engine->body[engine->n_body++] = *schedule;
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status head_for(struct kiln_engine *engine, int many,
+        struct kiln_schedule **schedule, struct kiln_err *err) {
+    if (!engine->head[many]) {
+        int64_t rows = many ? HEAD_ROWS : 1;
+        KILN_TRY(kiln_schedule_create(&engine->head[many], &engine->rt, KILN_PART_HEAD,
+                many ? KILN_PHASE_PREFILL : KILN_PHASE_DECODE, rows, rows, err));
+    }
+    *schedule = engine->head[many];
+    return KILN_STATUS_OK;
+}
+
+enum kiln_status kiln_engine_create(
+        struct kiln_engine **out, const struct kiln_engine_params *params, struct kiln_err *err) {
+    struct kiln_engine *engine = kiln_calloc(1, sizeof(*engine));
+    if (!engine) {
+        return kiln_err_nomem(err, "the engine");
+    }
+    engine->params = *params;
+    engine->rt.dev = params->dev;
+    engine->rt.registry = params->registry;
+    engine->rt.config = params->config;
+    engine->rt.graph = &params->model->graph;
+    struct kiln_schedule *schedule;
+    enum kiln_status status = apply_settings(engine, err);
+    if (status == KILN_STATUS_OK) {
+        status = body_for(engine, engine->ubatch, &schedule, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        status = body_for(engine, 1, &schedule, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        status = head_for(engine, 0, &schedule, err);
+    }
+    if (status != KILN_STATUS_OK) {
+        kiln_engine_destroy(engine);
+        return status;
+    }
+    *out = engine;
+    return KILN_STATUS_OK;
+}
+
+void kiln_engine_destroy(struct kiln_engine *engine) {
+    if (!engine) {
+        return;
+    }
+    struct kiln_dev *dev = engine->rt.dev;
+    for (size_t i = 0; i < engine->n_body; i++) {
+        kiln_schedule_destroy(engine->body[i]);
+    }
+    kiln_schedule_destroy(engine->head[0]);
+    kiln_schedule_destroy(engine->head[1]);
+    kiln_prepared_finish(&engine->rt.prepared, dev);
+    for (size_t i = 0; engine->rt.kv && i < (size_t)engine->rt.graph->n_layers * 2; i++) {
+        dev->ops->free(dev, engine->rt.kv[i]);
+    }
+    for (int i = 0; i < KILN_VALUE_COUNT; i++) {
+        dev->ops->free(dev, engine->rt.values[i]);
+    }
+    dev->ops->free(dev, engine->rt.rope[0]);
+    dev->ops->free(dev, engine->rt.rope[1]);
+    kiln_free(engine->rt.kv);
+    kiln_free(engine->positions);
+    kiln_free(engine->logits);
+    kiln_free(engine);
+}
+
+int64_t kiln_engine_ctx(const struct kiln_engine *engine) {
+    return engine->rt.ctx;
+}
+
+int64_t kiln_engine_ubatch(const struct kiln_engine *engine) {
+    return engine->ubatch;
+}
+
+int64_t kiln_engine_n_past(const struct kiln_engine *engine) {
+    return engine->n_past;
+}
+
+uint64_t kiln_engine_bytes(const struct kiln_engine *engine) {
+    uint64_t bytes = engine->cache_bytes + engine->rt.prepared.bytes;
+    for (size_t i = 0; i < engine->n_body; i++) {
+        bytes += kiln_schedule_bytes(engine->body[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        bytes += engine->head[i] ? kiln_schedule_bytes(engine->head[i]) : 0;
+    }
+    return bytes;
+}
+
+void kiln_engine_truncate(struct kiln_engine *engine, int64_t n_past) {
+    if (n_past < engine->n_past) {
+        engine->n_past = n_past;
+    }
+}
+
+// ---- Feeding tokens -----------------------------------------------------------------------------
+
+static enum kiln_status put_value(
+        struct kiln_engine *engine, enum kiln_value_id id, int64_t value, struct kiln_err *err) {
+    int32_t number = (int32_t)value;
+    struct kiln_dev *dev = engine->rt.dev;
+    return dev->ops->upload(dev, engine->rt.values[id], &number, sizeof(number), err);
+}
+
+static enum kiln_status run_body(struct kiln_engine *engine, const int32_t *ids, int64_t n,
+        struct kiln_schedule **body, struct kiln_err *err) {
+    struct kiln_dev *dev = engine->rt.dev;
+    KILN_TRY(body_for(engine, n, body, err));
+    for (int64_t i = 0; i < n; i++) {
+        engine->positions[i] = (int32_t)(engine->n_past + i);
+    }
+    uint64_t bytes = (uint64_t)n * sizeof(int32_t);
+    KILN_TRY(dev->ops->upload(dev, engine->rt.values[KILN_VALUE_IDS], ids, bytes, err));
+    KILN_TRY(dev->ops->upload(
+            dev, engine->rt.values[KILN_VALUE_POSITIONS], engine->positions, bytes, err));
+    KILN_TRY(put_value(engine, KILN_VALUE_N_TOKENS, n, err));
+    KILN_TRY(put_value(engine, KILN_VALUE_N_PAST, engine->n_past, err));
+    KILN_TRY(put_value(engine, KILN_VALUE_KV_LEN, engine->n_past + n, err));
+    KILN_TRY(kiln_schedule_run(*body, engine->params.stop, err));
+    engine->n_past += n;
+    return KILN_STATUS_OK;
+}
+
+// The logits of rows [row, row + n) of what the body wrote last, into `logits` (n, V).
+static enum kiln_status run_head(struct kiln_engine *engine, const struct kiln_schedule *body,
+        int64_t row, int64_t n, float *logits, struct kiln_err *err) {
+    struct kiln_dev *dev = engine->rt.dev;
+    struct kiln_schedule *head;
+    KILN_TRY(head_for(engine, n > 1, &head, err));
+    uint64_t row_bytes = (uint64_t)engine->params.model->params.width * sizeof(float);
+    const uint8_t *from = (const uint8_t *)kiln_schedule_out(body) + (uint64_t)row * row_bytes;
+    KILN_TRY(dev->ops->copy(dev, kiln_schedule_in(head), from, (uint64_t)n * row_bytes, err));
+    KILN_TRY(put_value(engine, KILN_VALUE_HEAD_ROWS, n, err));
+    KILN_TRY(kiln_schedule_run(head, engine->params.stop, err));
+    uint64_t bytes = (uint64_t)n * (uint64_t)engine->params.model->params.n_vocab * sizeof(float);
+    return dev->ops->download(dev, logits, kiln_schedule_out(head), bytes, err);
+}
+
+static enum kiln_status check_ids(
+        const struct kiln_engine *engine, const int32_t *ids, int64_t n, struct kiln_err *err) {
+    if (n > engine->rt.ctx - engine->n_past) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "%lld tokens do not fit: the context holds %lld and has %lld in it; a larger -c "
+                "holds "
+                "more",
+                (long long)n, (long long)engine->rt.ctx, (long long)engine->n_past);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= engine->params.model->params.n_vocab) {
+            return kiln_err_set(err, KILN_STATUS_USAGE,
+                    "token id %d at place %lld is not in the vocabulary (0 to %d)", ids[i],
+                    (long long)i, engine->params.model->params.n_vocab - 1);
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status take_rows(struct kiln_engine *engine, const struct kiln_schedule *body,
+        int64_t chunk, int64_t row, int64_t n, kiln_logits_fn take, void *arg,
+        struct kiln_err *err) {
+    if (!engine->logits) {
+        engine->logits = kiln_alloc(
+                (size_t)HEAD_ROWS * (size_t)engine->params.model->params.n_vocab * sizeof(float));
+    }
+    if (!engine->logits) {
+        return kiln_err_nomem(err, "logits");
+    }
+    while (row < n) {
+        int64_t rows = n - row < HEAD_ROWS ? n - row : HEAD_ROWS;
+        KILN_TRY(run_head(engine, body, row, rows, engine->logits, err));
+        KILN_TRY(take(arg, chunk + row, rows, engine->logits, err));
+        row += rows;
+    }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status eval(struct kiln_engine *engine, const int32_t *ids, int64_t n,
+        int64_t first, kiln_logits_fn take, void *arg, float *last, struct kiln_err *err) {
+    KILN_TRY(check_ids(engine, ids, n, err));
+    for (int64_t at = 0; at < n;) {
+        int64_t rows = n - at < engine->ubatch ? n - at : engine->ubatch;
+        struct kiln_schedule *body;
+        KILN_TRY(run_body(engine, ids + at, rows, &body, err));
+        if (take && first < at + rows) {
+            KILN_TRY(
+                    take_rows(engine, body, at, first > at ? first - at : 0, rows, take, arg, err));
+        }
+        if (last && at + rows == n) {
+            KILN_TRY(run_head(engine, body, rows - 1, 1, last, err));
+        }
+        at += rows;
+        if (engine->params.progress && n > 1) {
+            engine->params.progress(engine->params.progress_arg, at, n);
+        }
+    }
+    return engine->rt.dev->ops->sync(engine->rt.dev, err);
+}
+
+enum kiln_status kiln_engine_eval(struct kiln_engine *engine, const int32_t *ids, int64_t n,
+        float *logits, struct kiln_err *err) {
+    int64_t n_past = engine->n_past;
+    enum kiln_status status = eval(engine, ids, n, 0, NULL, NULL, logits, err);
+    if (status != KILN_STATUS_OK) {
+        engine->n_past = n_past;
+    }
+    return status;
+}
+
+enum kiln_status kiln_engine_eval_all(struct kiln_engine *engine, const int32_t *ids, int64_t n,
+        int64_t first, kiln_logits_fn take, void *arg, struct kiln_err *err) {
+    int64_t n_past = engine->n_past;
+    enum kiln_status status = eval(engine, ids, n, first, take, arg, NULL, err);
+    if (status != KILN_STATUS_OK) {
+        engine->n_past = n_past;
+    }
+    return status;
+}
+
+enum kiln_status kiln_engine_describe(
+        struct kiln_engine *engine, int64_t rows, struct kiln_buf *text, struct kiln_err *err) {
+    struct kiln_schedule *schedule;
+    KILN_TRY(body_for(engine, rows < engine->ubatch ? rows : engine->ubatch, &schedule, err));
+    kiln_schedule_print(schedule, text);
+    KILN_TRY(head_for(engine, 0, &schedule, err));
+    kiln_schedule_print(schedule, text);
+    return text->failed ? kiln_err_nomem(err, "a description") : KILN_STATUS_OK;
+}

@@ -1,0 +1,314 @@
+// schedule: makes the steps runnable (arena, prepared weights, kernels, argument addresses) and
+// runs them.
+#include "engine/schedule.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/schedule_impl.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+// ---- Addresses ----------------------------------------------------------------------------------
+
+static void *value_address(const struct kiln_schedule *s, int32_t value) {
+    return value < 0 ? NULL : (uint8_t *)s->arena + s->values[value].offset;
+}
+
+static void *operand_address(const struct kiln_schedule *s, const struct kiln_step *step,
+        uint32_t op, uint32_t operand) {
+    const struct kiln_step_op *ops = &step->ops[op];
+    for (uint32_t i = 0; i < ops->op.n_operands; i++) {
+        if (ops->tensors[i].operand == operand) {
+            return ops->values[i] >= 0 ? value_address(s, ops->values[i]) : ops->address[i];
+        }
+    }
+    return NULL;
+}
+
+static void *arg_address(const struct kiln_schedule *s, const struct kiln_step *step,
+        const struct kiln_prepared *const *prepared, const struct kiln_arg *arg) {
+    uint8_t *base = NULL;
+    uint32_t kind = arg->kind == KILN_ARG_TENSOR_MAP ? arg->map->base : arg->kind;
+    if (kind == KILN_ARG_BYTES) {
+        memcpy(&base, &arg->bytes, sizeof(base));
+        return base;
+    }
+    if (kind == KILN_ARG_WORKSPACE) {
+        base = value_address(s, step->first_workspace + (int32_t)arg->index);
+    } else if (kind == KILN_ARG_PREPARED) {
+        base = prepared[arg->index]->buffers[arg->buffer];
+    } else {
+        base = operand_address(s, step, arg->op, arg->operand);
+    }
+    return base ? base + arg->offset : NULL;
+}
+
+// ---- Making steps runnable ----------------------------------------------------------------------
+
+static enum kiln_status prepare_step(struct kiln_schedule *s, const struct kiln_step *step,
+        const struct kiln_prepared **prepared, struct kiln_err *err) {
+    struct kiln_runtime *rt = s->runtime;
+    void *addresses[KILN_STEP_OPS * KILN_PREPARE_OPERANDS] = {0};
+    for (uint32_t op = 0; op < step->n_ops; op++) {
+        for (uint32_t i = 0; i < step->ops[op].op.n_operands; i++) {
+            uint32_t operand = step->ops[op].tensors[i].operand;
+            if (operand < KILN_PREPARE_OPERANDS && step->ops[op].values[i] < 0) {
+                addresses[op * KILN_PREPARE_OPERANDS + operand] = step->ops[op].address[i];
+            }
+        }
+    }
+    struct kiln_prepare_operands operands = {.addresses = addresses, .n_ops = step->n_ops};
+    struct kiln_binding binding = *step->binding; // a quantize step's names no plugin of its own
+    binding.plugin = step->plugin;
+    for (uint32_t i = 0; i < step->planned->n_preparations; i++) {
+        KILN_TRY(kiln_prepare(&rt->prepared, rt->dev, &binding, &step->planned->preparations[i],
+                &operands, &prepared[i], err));
+    }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status resolve_args(
+        struct kiln_schedule *s, struct kiln_step *step, struct kiln_err *err) {
+    const struct kiln_planned *planned = step->planned;
+    size_t n_args = 0;
+    for (uint32_t i = 0; i < planned->n_launches; i++) {
+        n_args += planned->launches[i].record.n_args;
+    }
+    step->ready = kiln_calloc(planned->n_launches, sizeof(*step->ready));
+    step->args = kiln_calloc(n_args, sizeof(*step->args));
+    const struct kiln_prepared **prepared = kiln_calloc(planned->n_preparations, sizeof(*prepared));
+    enum kiln_status status = !step->ready || !step->args || !prepared
+                                      ? kiln_err_nomem(err, "a schedule")
+                                      : prepare_step(s, step, prepared, err);
+    size_t at = 0;
+    for (uint32_t i = 0; status == KILN_STATUS_OK && i < planned->n_launches; i++) {
+        const struct kiln_launch *launch = &planned->launches[i].record;
+        for (uint32_t j = 0; j < launch->n_args; j++) {
+            step->args[at++] = arg_address(s, step, prepared, launch->args[j]);
+        }
+    }
+    kiln_free(prepared);
+    return status;
+}
+
+// The launches of all steps, as the device wants to hear of them.
+static struct kiln_load *list_loads(const struct kiln_schedule *s, size_t *count) {
+    *count = 0;
+    for (size_t i = 0; i < s->n_steps; i++) {
+        *count += s->steps[i].planned->n_launches;
+    }
+    struct kiln_load *loads = kiln_calloc(*count, sizeof(*loads));
+    size_t at = 0;
+    for (size_t i = 0; loads && i < s->n_steps; i++) {
+        const struct kiln_step *step = &s->steps[i];
+        for (uint32_t j = 0; j < step->planned->n_launches; j++) {
+            loads[at++] = (struct kiln_load){
+                    .plugin = step->plugin->name,
+                    .variant = step->variant->name,
+                    .kernel = step->planned->launches[j].kernel,
+                    .launch = &step->planned->launches[j].record,
+                    .geometry = &step->geometry,
+                    .source = step->binding->source,
+            };
+        }
+    }
+    return loads;
+}
+
+static enum kiln_status load_kernels(struct kiln_schedule *s, struct kiln_err *err) {
+    struct kiln_dev *dev = s->runtime->dev;
+    size_t count;
+    struct kiln_load *loads = list_loads(s, &count);
+    struct kiln_dev_kernel **ready = kiln_calloc(count, sizeof(*ready));
+    enum kiln_status status = loads && ready ? dev->ops->load(dev, loads, count, ready, err)
+                                             : kiln_err_nomem(err, "a schedule");
+    size_t at = 0;
+    for (size_t i = 0; status == KILN_STATUS_OK && i < s->n_steps; i++) {
+        for (uint32_t j = 0; j < s->steps[i].planned->n_launches; j++) {
+            s->steps[i].ready[j] = ready[at++];
+        }
+    }
+    kiln_free(ready);
+    kiln_free(loads);
+    return status;
+}
+
+static enum kiln_status build(struct kiln_schedule *s, struct kiln_err *err) {
+    KILN_TRY(kiln_schedule_lower(s, err));
+    KILN_TRY(kiln_schedule_place(s, err));
+    struct kiln_dev *dev = s->runtime->dev;
+    KILN_TRY(dev->ops->alloc(dev, s->arena_bytes, &s->arena, err));
+    for (size_t i = 0; i < s->n_steps; i++) {
+        KILN_TRY(resolve_args(s, &s->steps[i], err));
+    }
+    return load_kernels(s, err);
+}
+
+enum kiln_status kiln_schedule_create(struct kiln_schedule **schedule, struct kiln_runtime *runtime,
+        enum kiln_part part, enum kiln_phase phase, int64_t rows, int64_t m, struct kiln_err *err) {
+    struct kiln_schedule *s = kiln_calloc(1, sizeof(*s));
+    if (!s) {
+        return kiln_err_nomem(err, "a schedule");
+    }
+    const struct kiln_graph *graph = runtime->graph;
+    s->runtime = runtime;
+    s->part = part;
+    s->phase = phase;
+    s->rows = rows;
+    s->m = m;
+    s->first_node = part == KILN_PART_BODY ? 0 : graph->n_body;
+    s->end_node = part == KILN_PART_BODY ? graph->n_body : graph->n_nodes;
+    s->in_value = -1;
+    s->bindings = kiln_calloc(s->end_node - s->first_node, sizeof(*s->bindings));
+    enum kiln_status status = s->bindings ? build(s, err) : kiln_err_nomem(err, "a schedule");
+    if (status != KILN_STATUS_OK) {
+        kiln_schedule_destroy(s);
+        return status;
+    }
+    *schedule = s;
+    return KILN_STATUS_OK;
+}
+
+void kiln_schedule_destroy(struct kiln_schedule *schedule) {
+    struct kiln_schedule *s = schedule;
+    if (!s) {
+        return;
+    }
+    struct kiln_dev *dev = s->runtime->dev;
+    for (size_t i = 0; i < s->n_steps; i++) {
+        struct kiln_step *step = &s->steps[i];
+        for (uint32_t j = 0; step->ready && j < step->planned->n_launches; j++) {
+            dev->ops->unload(dev, step->ready[j]);
+        }
+        kiln_free(step->ready);
+        kiln_free(step->args);
+        kiln_planned_destroy(step->planned);
+        kiln_free(step->ops);
+    }
+    if (s->graph) {
+        dev->ops->forget(dev, s->graph);
+    }
+    if (s->arena) {
+        dev->ops->free(dev, s->arena);
+    }
+    kiln_free(s->steps);
+    kiln_free(s->values);
+    kiln_free(s->bindings);
+    kiln_free(s);
+}
+
+enum kiln_status kiln_schedule_fits(struct kiln_schedule *schedule, enum kiln_phase phase,
+        int64_t m, int *fits, struct kiln_err *err) {
+    const struct kiln_schedule *s = schedule;
+    *fits = phase == s->phase && m <= s->rows;
+    for (size_t i = s->first_node; *fits && m != s->m && i < s->end_node; i++) {
+        const struct kiln_binding *was = s->bindings[i - s->first_node];
+        const struct kiln_binding *now;
+        char slot[64];
+        if (was) {
+            KILN_TRY(kiln_schedule_bind(s, i, phase, m, 0, slot, &now, err));
+            *fits = was == now;
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+int64_t kiln_schedule_rows(const struct kiln_schedule *schedule) {
+    return schedule->rows;
+}
+
+uint64_t kiln_schedule_bytes(const struct kiln_schedule *schedule) {
+    return schedule->arena_bytes;
+}
+
+void *kiln_schedule_in(const struct kiln_schedule *schedule) {
+    return value_address(schedule, schedule->in_value);
+}
+
+void *kiln_schedule_out(const struct kiln_schedule *schedule) {
+    return value_address(schedule, schedule->out_value);
+}
+
+// ---- Running ------------------------------------------------------------------------------------
+
+static enum kiln_status zero_workspaces(
+        const struct kiln_schedule *s, const struct kiln_step *step, struct kiln_err *err) {
+    struct kiln_dev *dev = s->runtime->dev;
+    for (uint32_t i = 0; i < step->planned->n_workspaces; i++) {
+        const struct kiln_planned_workspace *workspace = &step->planned->workspaces[i];
+        if (workspace->flags & KILN_WORKSPACE_ZERO) {
+            KILN_TRY(dev->ops->zero(dev, value_address(s, step->first_workspace + (int32_t)i),
+                    workspace->bytes, err));
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status queue_steps(
+        struct kiln_schedule *s, int (*stop)(void), struct kiln_err *err) {
+    struct kiln_dev *dev = s->runtime->dev;
+    for (size_t i = 0; i < s->n_steps; i++) {
+        const struct kiln_step *step = &s->steps[i];
+        if (stop && stop()) {
+            return kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted");
+        }
+        KILN_TRY(zero_workspaces(s, step, err));
+        void *const *args = step->args;
+        for (uint32_t j = 0; j < step->planned->n_launches; j++) {
+            const struct kiln_launch *launch = &step->planned->launches[j].record;
+            KILN_TRY(dev->ops->launch(dev, step->ready[j], launch, args, err));
+            args += launch->n_args;
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status record(struct kiln_schedule *s, struct kiln_err *err) {
+    struct kiln_dev *dev = s->runtime->dev;
+    KILN_TRY(dev->ops->record_begin(dev, err));
+    struct kiln_err ended = {0};
+    enum kiln_status status = queue_steps(s, NULL, err);
+    enum kiln_status end = dev->ops->record_end(dev, &s->graph, &ended);
+    if (status == KILN_STATUS_OK && end != KILN_STATUS_OK) {
+        *err = ended;
+        status = end;
+    }
+    return status;
+}
+
+enum kiln_status kiln_schedule_run(
+        struct kiln_schedule *schedule, int (*stop)(void), struct kiln_err *err) {
+    struct kiln_schedule *s = schedule;
+    struct kiln_dev *dev = s->runtime->dev;
+    // Decode runs the same schedule again and again: what changes lives in device memory.
+    if (s->phase != KILN_PHASE_DECODE || !dev->ops->replay || s->runtime->no_graph) {
+        return queue_steps(s, stop, err);
+    }
+    if (stop && stop()) {
+        return kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted");
+    }
+    if (!s->graph) {
+        KILN_TRY(record(s, err));
+    }
+    return dev->ops->replay(dev, s->graph, err);
+}
+
+void kiln_schedule_print(const struct kiln_schedule *schedule, struct kiln_buf *text) {
+    const struct kiln_schedule *s = schedule;
+    for (size_t i = 0; i < s->n_steps; i++) {
+        const struct kiln_step *step = &s->steps[i];
+        kiln_buf_printf(text, "%zu layer %d [%s] %s/%s", i, step->layer, step->slot,
+                step->plugin->name, step->variant->name);
+        for (uint32_t j = 0; j < step->geometry.n_values; j++) {
+            kiln_buf_printf(
+                    text, " %s=%" PRId64, step->geometry.names[j], step->geometry.values[j]);
+        }
+        for (uint32_t j = 0; j < step->planned->n_launches; j++) {
+            const struct kiln_launch *launch = &step->planned->launches[j].record;
+            kiln_buf_printf(text, "; %s<%u,%u,%u>", launch->kernel, launch->grid[0],
+                    launch->grid[1], launch->grid[2]);
+        }
+        kiln_buf_puts(text, "\n");
+    }
+}

@@ -1,0 +1,86 @@
+// schedule: a part of a graph made ready to run for so many rows: each op bound to a variant and
+// planned, edges given formats and memory, kernels loaded, addresses filled in.
+//
+// Made once for a number of rows (a bound) and run many times: what changes from call to call lives
+// in device memory (ids, positions, counts). How an op gets its kernel:
+//   1. its slot is bound (core/config), a variant that fills several adjacent ops takes them
+//      together;
+//   2. every edge gets the format that its consumers read and its producer writes; where they do
+//      not meet, a quantize op is put between, one for each consumer (`separate`) or one an edge
+//      (`shared`);
+//   3. the variant plans; if it declines, the next best binding is tried and the reason is logged.
+#ifndef KILN_ENGINE_SCHEDULE_H
+#define KILN_ENGINE_SCHEDULE_H
+
+#include "base/status.h"
+#include "config/config.h"
+#include "device/device.h"
+#include "engine/prepare.h"
+#include "model/graph.h"
+#include "plugin/plan.h"
+#include "plugin/registry.h"
+
+#include <stdint.h>
+
+// The values that live on the device.
+enum kiln_value_id {
+    KILN_VALUE_IDS,       // (rows)
+    KILN_VALUE_POSITIONS, // (rows)
+    KILN_VALUE_N_TOKENS,  // rows of the body in use
+    KILN_VALUE_N_PAST,
+    KILN_VALUE_KV_LEN,
+    KILN_VALUE_HEAD_ROWS, // rows of the head in use
+    KILN_VALUE_COUNT,
+};
+
+// What schedules of one engine share. Owned by the engine.
+struct kiln_runtime {
+    struct kiln_dev *dev;
+    struct kiln_registry *registry;
+    struct kiln_config *config;
+    const struct kiln_graph *graph;
+    struct kiln_prepared_set prepared;
+    int64_t ctx;                    // rows of the caches
+    uint32_t kv_dtype;              // enum kiln_dtype
+    void **kv;                      // (2 * L): K and V of each layer
+    void *rope[2];                  // f32 tables on the device
+    void *values[KILN_VALUE_COUNT]; // i32
+    int no_graph;                   // queue every launch, record none
+    uint64_t said[64];              // hashes of the messages that were logged once
+};
+
+enum kiln_part {
+    KILN_PART_BODY,
+    KILN_PART_HEAD
+};
+
+struct kiln_schedule;
+
+// rows: the bound, what memory and grids are made for. m: the rows that `when` conditions see (<=
+// rows). Errors: no variant fills a slot (CONFIG), every variant declined (CONFIG, with the
+// reasons), a plan failed (FILE), memory (NOMEM), compile (DEVICE). The caller ends *schedule with
+// kiln_schedule_destroy.
+KILN_MUST_CHECK enum kiln_status kiln_schedule_create(struct kiln_schedule **schedule,
+        struct kiln_runtime *runtime, enum kiln_part part, enum kiln_phase phase, int64_t rows,
+        int64_t m, struct kiln_err *err);
+void kiln_schedule_destroy(struct kiln_schedule *schedule); // NULL is fine
+
+// Whether the schedule would be the same for m rows: the bound holds and every op binds alike.
+KILN_MUST_CHECK enum kiln_status kiln_schedule_fits(struct kiln_schedule *schedule,
+        enum kiln_phase phase, int64_t m, int *fits, struct kiln_err *err);
+
+int64_t kiln_schedule_rows(const struct kiln_schedule *schedule);
+uint64_t kiln_schedule_bytes(const struct kiln_schedule *schedule); // of device memory
+void *kiln_schedule_in(
+        const struct kiln_schedule *schedule); // HEAD: (rows, D) f32, to be filled in
+void *kiln_schedule_out(
+        const struct kiln_schedule *schedule); // BODY: (rows, D) f32; HEAD: (rows, V) f32
+
+// Queues every step. `stop` (may be NULL) is asked between steps and ends the run with INTERRUPTED.
+KILN_MUST_CHECK enum kiln_status kiln_schedule_run(
+        struct kiln_schedule *schedule, int (*stop)(void), struct kiln_err *err);
+
+// One line a step: slot, plugin, variant, geometry, launches. For -v and tests.
+void kiln_schedule_print(const struct kiln_schedule *schedule, struct kiln_buf *text);
+
+#endif

@@ -1,0 +1,85 @@
+// schedule_impl: what the files that make a schedule share: lower.c (ops to steps), place.c
+// (memory), schedule.c (addresses, kernels, running).
+#ifndef KILN_ENGINE_SCHEDULE_IMPL_H
+#define KILN_ENGINE_SCHEDULE_IMPL_H
+
+#include "engine/schedule.h"
+
+enum {
+    KILN_STEP_OPS = 8
+};
+
+// A piece of the arena: an edge in one format, or a workspace.
+struct kiln_value {
+    kiln_edge edge;     // -1: a workspace
+    const char *format; // "f32" …
+    int32_t reader;     // step that this copy was quantized for, -1: any
+    uint64_t bytes;
+    int32_t first, last; // steps during which it must be kept
+    uint64_t offset;     // in the arena
+    int32_t same_as;     // value whose place it takes over, or -1
+};
+
+struct kiln_step_op {
+    struct kiln_op op;
+    struct kiln_tensor tensors[KILN_NODE_OPERANDS];
+    const struct kiln_tensor *operands[KILN_NODE_OPERANDS];
+    int32_t values[KILN_NODE_OPERANDS]; // index of the value, or -1: `address` holds
+    void *address[KILN_NODE_OPERANDS];
+};
+
+struct kiln_step {
+    size_t node; // first node; for an inserted quantize op the reader's
+    uint32_t n_nodes;
+    int32_t layer;
+    char slot[64];
+    const struct kiln_binding *binding;
+    const struct kiln_plugin *plugin;
+    const struct kiln_variant *variant;
+    struct kiln_geometry geometry;
+    struct kiln_step_op *ops;
+    uint32_t n_ops;
+    struct kiln_planned *planned;
+    int32_t first_workspace;        // its workspaces are values from here on
+    struct kiln_dev_kernel **ready; // one a launch
+    void **args;                    // of all launches, one behind the other
+};
+
+struct kiln_schedule {
+    struct kiln_runtime *runtime;
+    enum kiln_part part;
+    enum kiln_phase phase;
+    int64_t rows, m;
+    size_t first_node, end_node;
+    struct kiln_step *steps;
+    size_t n_steps, cap_steps;
+    struct kiln_value *values;
+    size_t n_values, cap_values;
+    const struct kiln_binding **bindings; // by node, as bound with no variant passed over
+    void *arena;
+    uint64_t arena_bytes;
+    int32_t in_value, out_value;
+    void *graph; // the device's recording of all steps, or NULL
+};
+
+// lower.c: fills in steps and values. place.c: fills in offsets and arena_bytes.
+KILN_MUST_CHECK enum kiln_status kiln_schedule_lower(
+        struct kiln_schedule *schedule, struct kiln_err *err);
+KILN_MUST_CHECK enum kiln_status kiln_schedule_place(
+        struct kiln_schedule *schedule, struct kiln_err *err);
+
+// bind.c: the binding of a node's slot for m rows; *binding is NULL when `skip` passes over all.
+KILN_MUST_CHECK enum kiln_status kiln_schedule_bind(const struct kiln_schedule *schedule,
+        size_t node, enum kiln_phase phase, int64_t m, unsigned skip, char slot[64],
+        const struct kiln_binding **binding, struct kiln_err *err);
+
+// operands.c: describes a node's operand as the problem shows it.
+void kiln_step_describe(const struct kiln_schedule *schedule, const struct kiln_node *node,
+        const struct kiln_node_operand *operand, struct kiln_tensor *tensor, void **address);
+// An edge in a format: its tensor (operand not filled in) and its size in bytes. An unknown format
+// is KILN_STATUS_FILE.
+KILN_MUST_CHECK enum kiln_status kiln_edge_describe(const struct kiln_schedule *schedule,
+        kiln_edge edge, const char *format, struct kiln_tensor *tensor, uint64_t *bytes,
+        struct kiln_err *err);
+
+#endif

@@ -1,0 +1,39 @@
+// session: opens device, model and engine.
+#include "engine/session.h"
+
+static enum kiln_status open_all(struct kiln_session *session,
+        const struct kiln_session_params *params, struct kiln_err *err) {
+    const struct kiln_settings *settings = kiln_config_settings(params->config);
+    struct kiln_dev_settings dev = {.threads = (uint32_t)settings->threads,
+            .cache_dir = settings->cache_dir,
+            .cache_max_size = settings->cache_max_size};
+    KILN_TRY(kiln_dev_open(&session->dev, params->device, &dev, err));
+    KILN_TRY(kiln_model_open(&session->model, params->model_path, err));
+    struct kiln_engine_params engine = {
+            .model = session->model,
+            .registry = params->registry,
+            .config = params->config,
+            .dev = session->dev,
+            .stop = params->stop,
+            .progress = params->progress,
+            .progress_arg = params->progress_arg,
+    };
+    return kiln_engine_create(&session->engine, &engine, err);
+}
+
+enum kiln_status kiln_session_open(struct kiln_session *session,
+        const struct kiln_session_params *params, struct kiln_err *err) {
+    *session = (struct kiln_session){0};
+    enum kiln_status status = open_all(session, params, err);
+    if (status != KILN_STATUS_OK) {
+        kiln_session_close(session);
+    }
+    return status;
+}
+
+void kiln_session_close(struct kiln_session *session) {
+    kiln_engine_destroy(session->engine);
+    kiln_model_close(session->model);
+    kiln_dev_close(session->dev);
+    *session = (struct kiln_session){0};
+}

@@ -1,0 +1,28 @@
+// session: everything a run needs, opened in order and closed in reverse: device, model, engine.
+#ifndef KILN_ENGINE_SESSION_H
+#define KILN_ENGINE_SESSION_H
+
+#include "engine/engine.h"
+
+struct kiln_session_params {
+    const char *model_path;
+    const char *device;             // as kiln_dev_open takes it
+    struct kiln_registry *registry; // outlive the session
+    struct kiln_config *config;     // checked
+    int (*stop)(void);
+    void (*progress)(void *arg, int64_t done, int64_t total);
+    void *progress_arg;
+};
+
+struct kiln_session {
+    struct kiln_dev *dev;
+    struct kiln_model *model;
+    struct kiln_engine *engine;
+};
+
+// Fills in *session; on failure it is left zeroed.
+KILN_MUST_CHECK enum kiln_status kiln_session_open(struct kiln_session *session,
+        const struct kiln_session_params *params, struct kiln_err *err);
+void kiln_session_close(struct kiln_session *session); // a zeroed one is fine
+
+#endif
