@@ -1,0 +1,48 @@
+// ew_activation: OUT = act(GATE) * UP, silu or gelu_tanh. A thread makes four columns. OUT may be
+// GATE.
+//
+// gelu_tanh(x) = x / 2 * (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) * (x + 0.044715 x^3):
+// the second form does not cancel for negative x.
+//
+// Shared memory: none. Defines: THREADS a block.
+#include "common/ptx.cuh"
+#include "elementwise/ew_args.cuh"
+
+#ifndef THREADS
+#    error "define THREADS: threads a block"
+#endif
+static_assert(THREADS % 32 == 0 && THREADS >= 32 && THREADS <= 1024, "THREADS: whole warps");
+
+#define SILU 1 // of enum kiln_activation
+
+PTX_INLINE float activate(int kind, float x) {
+    float u = 0.797884561f * (x + 0.044715f * x * x * x);
+    return x / (1.0f + expf(kind == SILU ? -x : -2.0f * u));
+}
+
+// gate, up, out (S, F); n_tokens (1) or NULL. Grid: x the pieces of 4 * THREADS columns of row 0,
+// then of row 1, ...
+extern "C" __global__ void __launch_bounds__(THREADS)
+        ew_activation(const float *gate, const float *__restrict__ up, float *out,
+                const int *__restrict__ n_tokens, const ew_args args) {
+    int blocks_a_row = (args.columns + 4 * THREADS - 1) / (4 * THREADS);
+    long long row = blockIdx.x / blocks_a_row;
+    if (n_tokens && row >= *n_tokens) {
+        return;
+    }
+    int c = ((int)(blockIdx.x % blocks_a_row) * THREADS + (int)threadIdx.x) * 4;
+    const float *g = (const float *)((const char *)gate + row * args.in_stride);
+    const float *u = (const float *)((const char *)up + row * args.other_stride);
+    float *to = (float *)((char *)out + row * args.out_stride);
+    if (args.wide && c < args.columns) {
+        float4 x = *(const float4 *)(g + c);
+        float4 y = *(const float4 *)(u + c);
+        *(float4 *)(to + c) = make_float4(activate(args.activation, x.x) * y.x,
+                activate(args.activation, x.y) * y.y, activate(args.activation, x.z) * y.z,
+                activate(args.activation, x.w) * y.w);
+        return;
+    }
+    for (int i = c; i < c + 4 && i < args.columns; i++) {
+        to[i] = activate(args.activation, g[i]) * u[i];
+    }
+}

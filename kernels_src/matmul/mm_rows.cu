@@ -1,0 +1,98 @@
+// mm_rows: activations to f16 for the tensor cores. One block a row: the row's largest magnitude,
+// then the row times a power of two that f16 can hold, and what undoes it. Rows of ordinary size
+// are not scaled; none is rounded twice.
+//
+// f16 goes from 2^-14 (2^-24 as a subnormal) to 65504. A row whose largest magnitude is outside
+// [2^-6, 2^15) is moved there.
+//
+// Shared memory: static, one f32 a warp. Defines: ROW_THREADS, threads a block; IN_F16, 1: IN is
+// f16.
+#include "common/ptx.cuh"
+#include "matmul/mm_args.cuh"
+
+#if !defined(ROW_THREADS) || !defined(IN_F16)
+#    error "define ROW_THREADS and IN_F16"
+#endif
+static_assert(ROW_THREADS % 32 == 0 && ROW_THREADS >= 32 && ROW_THREADS <= 1024,
+        "ROW_THREADS: whole warps, at most 32 of them");
+
+#if IN_F16
+typedef unsigned short in_type;
+#else
+typedef float in_type;
+#endif
+
+PTX_INLINE float load_one(const in_type *row, int c, const mm_args &args) {
+    if (c >= args.k) {
+        return 0;
+    }
+#if IN_F16
+    return ptx_half_to_float(row[c]);
+#else
+    return row[c];
+#endif
+}
+
+// Columns c .. c + 3 of a row; 0 from k on.
+PTX_INLINE float4 load_four(const in_type *row, int c, const mm_args &args) {
+    if (args.in_wide && c + 4 <= args.k) {
+#if IN_F16
+        uint2 v = *(const uint2 *)(row + c);
+        return make_float4(
+                ptx_low_half(v.x), ptx_high_half(v.x), ptx_low_half(v.y), ptx_high_half(v.y));
+#else
+        return *(const float4 *)(row + c);
+#endif
+    }
+    return make_float4(load_one(row, c, args), load_one(row, c + 1, args),
+            load_one(row, c + 2, args), load_one(row, c + 3, args));
+}
+
+// The power of two that the row is multiplied by, as its exponent. Infinite and NaN magnitudes stay
+// what they are.
+PTX_INLINE int exponent_for(float largest) {
+    int exponent = (__float_as_int(largest) >> 23 & 255) - 127; // -127: 0 or subnormal
+    if (exponent >= 15 && exponent < 128) {
+        return 14 - exponent;
+    }
+    return exponent < -6 && largest > 0 ? -6 - (exponent < -126 ? -126 : exponent) : 0;
+}
+
+// in (S, K) -> halves (S, k_padded) f16, scales (S) f32: in = halves * scales. n_tokens (1) or
+// NULL.
+extern "C" __global__ void __launch_bounds__(ROW_THREADS)
+        mm_rows(const in_type *__restrict__ in, uint2 *__restrict__ halves,
+                float *__restrict__ scales, const int *__restrict__ n_tokens, const mm_args args) {
+    __shared__ float of_warp[ROW_THREADS / 32];
+    int at = (int)blockIdx.x;
+    if (n_tokens && at >= *n_tokens) {
+        return;
+    }
+    const in_type *row = (const in_type *)((const char *)in + at * args.in_stride);
+    float largest = 0;
+    for (int c = 4 * (int)threadIdx.x; c < args.k; c += 4 * ROW_THREADS) {
+        float4 x = load_four(row, c, args);
+        largest =
+                fmaxf(largest, fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))));
+    }
+    largest = ptx_warp_max(largest);
+    if (threadIdx.x % 32 == 0) {
+        of_warp[threadIdx.x / 32] = largest;
+    }
+    __syncthreads();
+    largest = of_warp[0];
+    for (int i = 1; i < ROW_THREADS / 32; i++) {
+        largest = fmaxf(largest, of_warp[i]);
+    }
+    int exponent = exponent_for(largest);
+    float factor = __int_as_float((exponent + 127) << 23);
+    uint2 *to = halves + (long long)at * (args.k_padded / 4);
+    for (int c = 4 * (int)threadIdx.x; c < args.k_padded; c += 4 * ROW_THREADS) {
+        float4 x = load_four(row, c, args);
+        to[c / 4] = make_uint2(ptx_pack_half2(x.x * factor, x.y * factor),
+                ptx_pack_half2(x.z * factor, x.w * factor));
+    }
+    if (threadIdx.x == 0) {
+        scales[at] = __int_as_float((127 - exponent) << 23);
+    }
+}

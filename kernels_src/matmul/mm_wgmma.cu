@@ -1,0 +1,173 @@
+// mm_wgmma: the same product as mm_f16 with expanded weights, on Hopper's own instructions: one
+// warpgroup of producers has the copy engine fill a ring of STAGES tiles; BM / 64 warpgroups of
+// consumers multiply, 64 rows by BN outputs each.
+//
+// Each buffer of the ring has two barriers: `full` (its bytes are there) and `empty` (every
+// consuming warp is done with it). A consumer keeps one tile's products under way while it waits
+// for the next. Registers go from the producers, which need few, to the consumers, which hold all
+// sums.
+//
+// A tile has 64 columns: a row of it is 128 bytes, the swizzle's width.
+//
+// Sums: each output is one chain over K in steps of 16.
+//
+// Shared memory: STAGES times BM rows of activations, then STAGES times BN rows of weights, each
+// row 128 bytes; over them, at the end, 16 rows of sums for each consuming warp; then the barriers.
+// Defines: BM, BN, STAGES, KILN_SMEM.
+#include "common/hopper.cuh"
+#include "matmul/mm_args.cuh"
+#include "matmul/mm_out.cuh"
+
+#if !defined(BM) || !defined(BN) || !defined(STAGES)
+#    error "define BM, BN and STAGES"
+#endif
+
+#define BK         64
+#define CONSUMERS  (BM / 64)
+#define THREADS    ((CONSUMERS + 1) * 128)
+#define A_BYTES    (BM * BK * 2) // a stage
+#define B_BYTES    (BN * BK * 2)
+#define RING       (STAGES * (A_BYTES + B_BYTES))
+#define OUT_STRIDE (BN + 8) // f32, a row of sums leaving: 8 rows in 8 places for 8-byte stores
+#define OUT_BYTES  (CONSUMERS * 4 * 16 * OUT_STRIDE * 4)
+#define BODY       (RING > OUT_BYTES ? RING : OUT_BYTES)
+#define TOTAL      (BODY + STAGES * 16)
+// What is left of 64 K registers when the producers keep 40, in steps of 8, 232 at most.
+#define PRODUCER_REGISTERS 40
+#define CONSUMER_REGISTERS (CONSUMERS <= 2 ? 232 : 152)
+
+static_assert(BM == 64 || BM == 128 || BM == 192, "BM: 64, 128 or 192");
+static_assert(BN == 128 || BN == 256, "BN: 128 or 256");
+static_assert(BN == 128 || CONSUMERS <= 2, "BN 256: BM at most 128, or the sums do not fit");
+static_assert(STAGES >= 2, "STAGES: at least 2");
+static_assert(KILN_SMEM >= TOTAL, "KILN_SMEM: the launcher asks for too little");
+
+// Activations, weights; over them, at the end, sums; barriers.
+extern "C" __device__ const unsigned kiln_layout_mm_wgmma[] = {TOTAL, 0, STAGES *A_BYTES,
+        STAGES *A_BYTES, STAGES *B_BYTES, 0, OUT_BYTES, BODY, STAGES * 16};
+
+PTX_INLINE void multiply(float (&sums)[BN / 2], unsigned a, unsigned b) {
+#if BN == 128
+    hopper_wgmma_n128(sums, hopper_matrix(a), hopper_matrix(b));
+#else
+    hopper_wgmma_n256(sums, hopper_matrix(a), hopper_matrix(b));
+#endif
+}
+
+struct ring {
+    unsigned a, b, full, empty;
+};
+
+// Has the copy engine fill the ring, tile after tile; one thread.
+PTX_INLINE void produce(const ring &r, const hopper_map &halves, const hopper_map &weight, int row,
+        int out, int tiles) {
+    hopper_prefetch_map(halves);
+    hopper_prefetch_map(weight);
+    int stage = 0;
+    unsigned parity = 1; // the buffers are empty
+    for (int tile = 0; tile < tiles; tile++) {
+        hopper_wait(r.empty + stage * 8, parity);
+        hopper_arrive_expect(r.full + stage * 8, A_BYTES + B_BYTES);
+        hopper_copy_2d(r.a + stage * A_BYTES, halves, tile * BK, row, r.full + stage * 8);
+        hopper_copy_2d(r.b + stage * B_BYTES, weight, tile * BK, out, r.full + stage * 8);
+        stage = stage + 1 < STAGES ? stage + 1 : 0;
+        parity ^= stage == 0;
+    }
+}
+
+// Multiplies all tiles; a's rows are this warpgroup's.
+PTX_INLINE void consume(const ring &r, float (&sums)[BN / 2], unsigned a, int tiles) {
+    int stage = 0;
+    int before = 0;
+    unsigned parity = 0;
+    for (int tile = 0; tile < tiles; tile++) {
+        hopper_wait(r.full + stage * 8, parity);
+        hopper_wgmma_begin();
+#pragma unroll
+        for (int step = 0; step < BK / 16; step++) {
+            multiply(sums, a + stage * A_BYTES + step * 32, r.b + stage * B_BYTES + step * 32);
+        }
+        hopper_wgmma_commit();
+        hopper_wgmma_wait<1>(); // the tile before is done
+        if (tile > 0 && threadIdx.x % 32 == 0) {
+            hopper_arrive(r.empty + before * 8);
+        }
+        before = stage;
+        stage = stage + 1 < STAGES ? stage + 1 : 0;
+        parity ^= stage == 0;
+    }
+    hopper_wgmma_wait<0>();
+}
+
+// halves: map of (S, k_padded) f16 in boxes of BM rows; weight: of (N, k_padded) f16 in boxes of
+// BN; both 64 columns. scales (S) or NULL: all 1. bias (N), residual (S, N), n_tokens (1), or NULL.
+// out (S, N) may be residual. Grid: x rows, y outputs.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) mm_wgmma(
+        const __grid_constant__ hopper_map halves, const float *__restrict__ scales,
+        const __grid_constant__ hopper_map weight, const float *__restrict__ bias,
+        const float *residual, float *out, const int *__restrict__ n_tokens, const mm_args args) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    int rows = n_tokens ? min(*n_tokens, args.rows) : args.rows;
+    int first_row = (int)blockIdx.x * BM;
+    int first_out = (int)blockIdx.y * BN;
+    if (first_row >= rows) {
+        return;
+    }
+    int tiles = (args.k + BK - 1) / BK;
+    ring r;
+    r.a = ptx_shared(shared);
+    r.b = r.a + STAGES * A_BYTES;
+    r.full = r.a + BODY;
+    r.empty = r.full + STAGES * 8;
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < STAGES; stage++) {
+            hopper_barrier_begin(r.full + stage * 8, 1);
+            hopper_barrier_begin(r.empty + stage * 8, CONSUMERS * 4);
+        }
+        hopper_barriers_begun();
+    }
+    __syncthreads();
+    int group = (int)threadIdx.x / 128;
+    if (group == CONSUMERS) {
+        if (CONSUMERS > 1) { // one group of consumers has enough anyway
+            hopper_give_registers<PRODUCER_REGISTERS>();
+        }
+        if (threadIdx.x % 128 == 0) {
+            produce(r, halves, weight, first_row, first_out, tiles);
+        }
+    } else {
+        if (CONSUMERS > 1) {
+            hopper_take_registers<CONSUMER_REGISTERS>();
+        }
+        float sums[BN / 2];
+#pragma unroll
+        for (int i = 0; i < BN / 2; i++) {
+            sums[i] = 0;
+        }
+        consume(r, sums, r.a + group * (64 * BK * 2), tiles);
+        // As in mm_f16: 16 rows a warp leave through shared memory, which nobody reads any more
+        // after this barrier.
+        hopper_sync_some(1, CONSUMERS * 128);
+        int lane = ptx_lane();
+        int warp = (int)threadIdx.x / 32;
+        float *piece = (float *)shared + warp * (16 * OUT_STRIDE);
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+            float *at = piece + lane / 4 * OUT_STRIDE + j * 8 + lane % 4 * 2;
+            *(float2 *)at = make_float2(sums[4 * j], sums[4 * j + 1]);
+            *(float2 *)(at + 8 * OUT_STRIDE) = make_float2(sums[4 * j + 2], sums[4 * j + 3]);
+        }
+        __syncwarp();
+        const mm_out to = {bias, residual, out, args};
+        int row0 = first_row + warp * 16;
+#pragma unroll 4
+        for (int at = lane; at < 16 * (BN / 4); at += 32) {
+            int row = row0 + at / (BN / 4);
+            int column = at % (BN / 4) * 4;
+            if (row < rows) {
+                float4 four = *(const float4 *)(piece + at / (BN / 4) * OUT_STRIDE + column);
+                mm_out_four(to, row, first_out + column, scales ? scales[row] : 1.0f, four);
+            }
+        }
+    }
+}

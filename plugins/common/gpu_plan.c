@@ -1,0 +1,355 @@
+// gpu_plan: checking a problem's operands, writing a launch.
+#include "gpu_plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    TEXT_MAX = 320
+};
+
+int32_t gpu_decline(const struct gpu_request *request, const char *fmt, ...) {
+    char text[TEXT_MAX];
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(text, sizeof(text), fmt, list);
+    va_end(list);
+    return request->plan->decline(request->plan, text);
+}
+
+int32_t gpu_fail(const struct gpu_request *request, const char *fmt, ...) {
+    char text[TEXT_MAX];
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(text, sizeof(text), fmt, list);
+    va_end(list);
+    return request->plan->fail(request->plan, text);
+}
+
+int32_t gpu_begin(struct gpu_request *request, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan, uint32_t op_kind) {
+    *request = (struct gpu_request){
+            .problem = problem, .geometry = geometry, .device = device, .plan = plan};
+    if (device->kind != KILN_DEVICE_CUDA) {
+        return gpu_decline(
+                request, "device kind %u is not handled, only CUDA devices", device->kind);
+    }
+    if (device->cc < 75) {
+        return gpu_decline(request, "%s: compute capability %d.%d; at least 7.5 is needed",
+                device->target, device->cc / 10, device->cc % 10);
+    }
+    if (problem->n_ops != 1 || problem->ops[0]->kind != op_kind) {
+        return gpu_decline(request, "%u ops, the first of kind %u; only one of kind %u is handled",
+                problem->n_ops, problem->n_ops > 0 ? problem->ops[0]->kind : 0, op_kind);
+    }
+    request->op = problem->ops[0];
+    return KILN_RESULT_OK;
+}
+
+int32_t gpu_value(const struct gpu_request *request, const char *name) {
+    for (uint32_t i = 0; i < request->geometry->n_values; i++) {
+        if (strcmp(request->geometry->names[i], name) == 0) {
+            return (int32_t)request->geometry->values[i];
+        }
+    }
+    return 0;
+}
+
+const struct gpu_type *gpu_type_find(uint32_t dtype) {
+    static const struct gpu_type types[] = {
+            {KILN_DTYPE_F32, "f32", 1, 4},
+            {KILN_DTYPE_F16, "f16", 1, 2},
+            {KILN_DTYPE_BF16, "bf16", 1, 2},
+            {KILN_DTYPE_Q4_0, "q4_0", 32, 18},
+            {KILN_DTYPE_Q4_1, "q4_1", 32, 20},
+            {KILN_DTYPE_Q5_0, "q5_0", 32, 22},
+            {KILN_DTYPE_Q8_0, "q8_0", 32, 34},
+            {KILN_DTYPE_Q4_K, "q4_K", 256, 144},
+            {KILN_DTYPE_Q5_K, "q5_K", 256, 176},
+            {KILN_DTYPE_Q6_K, "q6_K", 256, 210},
+    };
+    for (uint32_t i = 0; i < GPU_COUNT(types); i++) {
+        if (types[i].dtype == dtype) {
+            return &types[i];
+        }
+    }
+    return NULL;
+}
+
+// ---- Checking ---------------------------------------------------------------------------------
+static const struct kiln_tensor *find(const struct kiln_op *op, uint32_t operand) {
+    for (uint32_t i = 0; i < op->n_operands; i++) {
+        if (op->operands[i]->operand == operand) {
+            return op->operands[i];
+        }
+    }
+    return NULL;
+}
+
+static const char *operand_name(uint32_t operand) {
+    static const char *const names[] = {"", "IN", "OUT", "WEIGHT", "BIAS", "RESIDUAL", "GATE", "UP",
+            "Q", "K", "V", "K_CACHE", "V_CACHE", "Q_NORM", "K_NORM", "ROPE_FREQS", "IDS",
+            "POSITIONS", "N_TOKENS", "KV_LEN", "N_PAST", "N_SEQ", "SEQ_START", "PAGE_TABLE"};
+    return operand < GPU_COUNT(names) ? names[operand] : "operand";
+}
+
+static bool type_fits(uint32_t dtype, uint32_t need) {
+    return ((need & GPU_NEED_F32) && dtype == KILN_DTYPE_F32) ||
+           ((need & GPU_NEED_F16) && dtype == KILN_DTYPE_F16) ||
+           ((need & GPU_NEED_I32) && dtype == KILN_DTYPE_I32) ||
+           ((need & GPU_NEED_WEIGHT) && gpu_type_find(dtype) != NULL);
+}
+
+static const char *need_text(uint32_t need) {
+    if (need & GPU_NEED_WEIGHT) {
+        return "f32, f16, bf16, q4_0, q4_1, q5_0, q8_0, q4_K, q5_K and q6_K";
+    }
+    if (need & GPU_NEED_I32) {
+        return "i32";
+    }
+    return need & GPU_NEED_F16 ? "f32 and f16" : "f32";
+}
+
+static int32_t check_bounds(const struct gpu_request *request, const struct kiln_tensor *tensor) {
+    const char *name = operand_name(tensor->operand);
+    bool cache = tensor->operand == KILN_OPERAND_K_CACHE || tensor->operand == KILN_OPERAND_V_CACHE;
+    for (uint32_t dim = 0; dim < 4; dim++) {
+        if (!(tensor->bound_dims >> dim & 1)) {
+            continue;
+        }
+        // With one value a row (POSITIONS, IDS, argmax's OUT) the rows may be dimension 0.
+        bool rows = dim == 1 || (dim == 0 && tensor->dtype == KILN_DTYPE_I32);
+        uint32_t by = tensor->bound_by[dim];
+        if (rows && (by == KILN_OPERAND_N_TOKENS || (cache && by == KILN_OPERAND_KV_LEN))) {
+            if (by == KILN_OPERAND_N_TOKENS && find(request->op, by) == NULL) {
+                return gpu_fail(
+                        request, "%s: its rows are bounded by N_TOKENS, which is missing", name);
+            }
+            continue;
+        }
+        return gpu_decline(request,
+                "%s: dimension %u is bounded by %s; only rows bounded by %s are handled", name, dim,
+                operand_name(by), cache ? "KV_LEN" : "N_TOKENS");
+    }
+    return KILN_RESULT_OK;
+}
+
+static int32_t check_layout(const struct gpu_request *request, const struct kiln_tensor *tensor,
+        int64_t elems, int64_t bytes) {
+    const char *name = operand_name(tensor->operand);
+    int64_t columns = tensor->dims[0];
+    int64_t most = INT32_MAX / 2; // columns and rows are counted in i32
+    if (columns <= 0 || tensor->dims[1] <= 0) {
+        return gpu_fail(request, "%s: empty, %lld columns of %lld rows", name, (long long)columns,
+                (long long)tensor->dims[1]);
+    }
+    if (columns > most || tensor->dims[1] > most) {
+        return gpu_decline(request, "%s: %lld columns of %lld rows; at most %lld are handled", name,
+                (long long)columns, (long long)tensor->dims[1], (long long)most);
+    }
+    if (columns % elems != 0) {
+        return gpu_fail(request, "%s: %lld columns are not a multiple of a block of %lld", name,
+                (long long)columns, (long long)elems);
+    }
+    if (tensor->strides[0] != bytes || tensor->strides[1] % (bytes % 4 == 0 ? 4 : 2) != 0) {
+        return gpu_decline(request,
+                "%s: %lld bytes a column, %lld a row; only %lld and a multiple are handled", name,
+                (long long)tensor->strides[0], (long long)tensor->strides[1], (long long)bytes);
+    }
+    if (tensor->dtype == KILN_DTYPE_I32 && tensor->dims[1] > 1 && tensor->strides[1] != bytes) {
+        return gpu_decline(request, "%s: values %lld bytes apart; only %lld is handled", name,
+                (long long)tensor->strides[1], (long long)bytes);
+    }
+    if (tensor->dims[1] > 1 && tensor->strides[1] < columns / elems * bytes) {
+        return gpu_decline(
+                request, "%s: rows overlap, %lld bytes apart", name, (long long)tensor->strides[1]);
+    }
+    uint64_t least = elems > 1 ? 2 : (uint64_t)bytes;
+    if (tensor->alignment != 0 && tensor->alignment % least != 0) {
+        return gpu_decline(request, "%s: aligned to %llu bytes; a multiple of %llu is needed", name,
+                (unsigned long long)tensor->alignment, (unsigned long long)least);
+    }
+    return KILN_RESULT_OK;
+}
+
+static int32_t check(const struct gpu_request *request, const struct kiln_tensor *tensor,
+        uint32_t need, int64_t columns, int64_t rows) {
+    const char *name = operand_name(tensor->operand);
+    if (!type_fits(tensor->dtype, need)) {
+        return gpu_decline(request, "%s: %s %s (type %u) is not handled, only %s", name,
+                tensor->format != NULL ? "format" : "its type",
+                tensor->format != NULL ? tensor->format : "", tensor->dtype, need_text(need));
+    }
+    if (need == GPU_NEED_I32 && tensor->dims[0] == rows && tensor->dims[1] == 1) {
+        rows = 1; // (S) as S columns of one row: the same bytes as S rows of one column
+        columns = tensor->dims[0];
+    }
+    if ((columns >= 0 && tensor->dims[0] != columns) || (rows >= 0 && tensor->dims[1] != rows) ||
+            tensor->dims[2] > 1 || tensor->dims[3] > 1) {
+        return gpu_fail(request,
+                "%s: %lld columns, %lld rows; the op's other operands ask for %lld, %lld (-1: any)",
+                name, (long long)tensor->dims[0], (long long)tensor->dims[1], (long long)columns,
+                (long long)rows);
+    }
+    int32_t result = check_bounds(request, tensor);
+    if (result != KILN_RESULT_OK) {
+        return result;
+    }
+    const struct gpu_type *type = gpu_type_find(tensor->dtype);
+    return check_layout(request, tensor, type != NULL ? type->elems : 1,
+            type != NULL ? type->bytes : (int64_t)sizeof(int32_t));
+}
+
+int32_t gpu_may(const struct gpu_request *request, uint32_t operand, uint32_t need, int64_t columns,
+        int64_t rows, const struct kiln_tensor **tensor) {
+    *tensor = find(request->op, operand);
+    return *tensor == NULL ? KILN_RESULT_OK : check(request, *tensor, need, columns, rows);
+}
+
+int32_t gpu_need(const struct gpu_request *request, uint32_t operand, uint32_t need,
+        int64_t columns, int64_t rows, const struct kiln_tensor **tensor) {
+    *tensor = find(request->op, operand);
+    if (*tensor == NULL) {
+        return gpu_fail(request, "the op's operand %s is missing", operand_name(operand));
+    }
+    return check(request, *tensor, need, columns, rows);
+}
+
+// ---- Numbers ----------------------------------------------------------------------------------
+static int64_t row_bytes(const struct kiln_tensor *tensor) {
+    const struct gpu_type *type = gpu_type_find(tensor->dtype);
+    return tensor->dims[0] / (type != NULL ? type->elems : 1) * tensor->strides[0];
+}
+
+uint32_t gpu_alignment(const struct kiln_tensor *tensor) {
+    if (tensor == NULL) {
+        return 16;
+    }
+    // Unknown alignment: an element's, which every address has.
+    uint64_t bits = tensor->alignment != 0 ? tensor->alignment : 2;
+    bits |= (uint64_t)tensor->strides[1] | (uint64_t)row_bytes(tensor) | 16;
+    return (uint32_t)(bits & (~bits + 1));
+}
+
+double gpu_bytes(const struct kiln_tensor *tensor) {
+    return tensor == NULL ? 0 : (double)row_bytes(tensor) * (double)tensor->dims[1];
+}
+
+int64_t gpu_blocks(int64_t count, int64_t size) {
+    return (count + size - 1) / size;
+}
+
+// ---- Writing ----------------------------------------------------------------------------------
+void gpu_launch_begin(struct gpu_launch *launch, const char *kernel, uint32_t threads) {
+    memset(launch, 0, sizeof(*launch));
+    struct kiln_launch *record = &launch->record;
+    record->struct_size = sizeof(*record);
+    record->kernel = kernel;
+    for (int i = 0; i < 3; i++) {
+        record->grid[i] = record->block[i] = record->cluster[i] = 1;
+    }
+    record->block[0] = threads;
+    record->args = launch->arg_list;
+    record->defines = launch->define_list;
+    record->sites = launch->site_list;
+    for (int i = 0; i < GPU_MAX_ARGS; i++) {
+        launch->arg_list[i] = &launch->args[i];
+    }
+    for (int i = 0; i < GPU_MAX_DEFINES; i++) {
+        launch->define_list[i] = launch->defines[i];
+    }
+    for (int i = 0; i < GPU_MAX_SITES; i++) {
+        launch->site_list[i] = &launch->sites[i];
+    }
+}
+
+void gpu_launch_define(struct gpu_launch *launch, const char *name, int64_t value) {
+    if (launch->record.n_defines < GPU_MAX_DEFINES) {
+        snprintf(launch->defines[launch->record.n_defines++], GPU_DEFINE_MAX, "%s=%lld", name,
+                (long long)value);
+    }
+}
+
+// No more than a kernel can use of it, so that fewer kernels are compiled: loads are as wide as a
+// block's alignment, and rows of blocks at odd addresses gain up to 4.
+static uint32_t useful_alignment(const struct gpu_type *type, const struct kiln_tensor *weight) {
+    uint32_t given = gpu_alignment(weight);
+    uint32_t block = (uint32_t)(type->bytes & -type->bytes);
+    uint32_t most = block < 4 ? 4 : block;
+    if (type->elems == 1) {
+        return given >= 16 ? 16 : (uint32_t)type->bytes;
+    }
+    return given < most ? given : most;
+}
+
+void gpu_launch_define_weight(struct gpu_launch *launch, const struct kiln_tensor *weight) {
+    const struct gpu_type *type = gpu_type_find(weight->dtype);
+    if (type != NULL && launch->record.n_defines < GPU_MAX_DEFINES) {
+        snprintf(launch->defines[launch->record.n_defines++], GPU_DEFINE_MAX, "W_TYPE=%s",
+                type->name);
+    }
+    gpu_launch_define(launch, "W_ALIGN", type != NULL ? useful_alignment(type, weight) : 2);
+}
+
+void gpu_launch_site(struct gpu_launch *launch, uint32_t kind, const char *name, uint32_t stride,
+        uint32_t access, uint32_t swizzle) {
+    if (launch->record.n_sites < GPU_MAX_SITES) {
+        launch->sites[launch->record.n_sites++] =
+                (struct kiln_smem_site){.struct_size = sizeof(struct kiln_smem_site),
+                        .kind = kind,
+                        .name = name,
+                        .stride_bytes = stride,
+                        .access_bytes = access,
+                        .swizzle = swizzle};
+    }
+}
+
+static void add_arg(struct gpu_launch *launch, struct kiln_arg arg) {
+    if (launch->record.n_args < GPU_MAX_ARGS) {
+        arg.struct_size = sizeof(arg);
+        launch->args[launch->record.n_args++] = arg;
+    }
+}
+
+void gpu_launch_operand(
+        struct gpu_launch *launch, const struct gpu_request *request, uint32_t operand) {
+    if (find(request->op, operand) == NULL) {
+        gpu_launch_null(launch);
+        return;
+    }
+    add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_OPERAND, .operand = operand});
+}
+
+void gpu_launch_workspace(struct gpu_launch *launch, uint32_t index, uint64_t offset) {
+    add_arg(launch,
+            (struct kiln_arg){.kind = KILN_ARG_WORKSPACE, .index = index, .offset = offset});
+}
+
+void gpu_launch_prepared(struct gpu_launch *launch, uint32_t index) {
+    add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_PREPARED, .index = index});
+}
+
+void gpu_launch_null(struct gpu_launch *launch) {
+    static const uint64_t null = 0;
+    gpu_launch_bytes(launch, &null, sizeof(null));
+}
+
+void gpu_launch_bytes(struct gpu_launch *launch, const void *bytes, size_t size) {
+    add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_BYTES, .size = size, .bytes = bytes});
+}
+
+void gpu_launch_map(struct gpu_launch *launch, uint32_t operand, uint32_t index, uint64_t offset,
+        const struct kiln_tensor_map *map) {
+    add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_TENSOR_MAP,
+                            .operand = operand,
+                            .index = index,
+                            .offset = offset,
+                            .map = map});
+}
+
+int32_t gpu_launch_submit(struct gpu_launch *launch, const struct gpu_request *request) {
+    return request->plan->launch(request->plan, &launch->record) < 0 ? KILN_RESULT_FAILED
+                                                                     : KILN_RESULT_OK;
+}

@@ -1,0 +1,302 @@
+// gemm: schemas and plans of the variants on f16 tensor cores: f16, f16_expand.
+//
+// The shared memory is reckoned here from the geometry, apart from the source's own layout, which
+// kiln compares with this figure.
+#include "mm_plan.h"
+
+#include "gemm.h"
+
+#include <stdio.h>
+
+enum {
+    ROW_THREADS = 256, // of mm_rows and mm_expand
+    SUMS_PAD = 8,      // f32 behind a row of sums on its way out
+    GRID_Y = 65535
+};
+
+// ---- Geometry -----------------------------------------------------------------------------------
+static const int64_t bm_values[] = {16, 32, 64, 128, 256};
+static const int64_t bn_values[] = {32, 64, 128, 256};
+static const int64_t bk_values[] = {32, 64, 128};
+static const int64_t warps_values[] = {1, 2, 4};
+
+#define PARAM(variable, label, text) \
+    static const struct kiln_param variable = { \
+            .struct_size = sizeof(struct kiln_param), .name = (label), .help = (text)
+#define LIST(array) .allowed = (array), .n_allowed = GPU_COUNT(array)
+#define ROWS(array) .defaults = (array), .n_defaults = GPU_COUNT(array)
+
+// clang-format off
+// Shared memory a block: sm_75 64 KB; sm_86, 89 and 12x 99 KB; sm_80 163 KB; sm_90 and 10x 227 KB.
+static const struct kiln_param_default *const big_bn_rows[] = {GPU_DEFAULT(0, 79, 128)};
+static const struct kiln_param_default *const big_bk_rows[] = {
+    GPU_DEFAULT(80, 80, 64), GPU_DEFAULT(90, 109, 64)};
+static const struct kiln_param_default *const big_stage_rows[] = {
+    GPU_DEFAULT(0, 79, 2), GPU_DEFAULT(80, 80, 3)};
+static const struct kiln_param_default *const small_stage_rows[] = {GPU_DEFAULT(0, 79, 2)};
+
+PARAM(bm, "BM", "rows of activations a block"), .unit = "rows", .value = 128, LIST(bm_values)};
+PARAM(big_bn, "BN", "outputs a block"), .unit = "outputs", .value = 256, LIST(bn_values),
+    ROWS(big_bn_rows)};
+PARAM(small_bn, "BN", "outputs a block"), .unit = "outputs", .value = 128, LIST(bn_values)};
+PARAM(big_bk, "BK", "columns a tile, one barrier each"), .unit = "columns", .value = 32,
+    LIST(bk_values), ROWS(big_bk_rows)};
+PARAM(small_bk, "BK", "columns a tile, one barrier each; under 128, bytes of q6_K are read twice"),
+    .unit = "columns", .value = 64, LIST(bk_values)};
+PARAM(big_stages, "STAGES", "tiles in shared memory; copies run one fewer ahead"),
+    .unit = "tiles", .value = 4, .min = 2, .max = 8, ROWS(big_stage_rows)};
+PARAM(small_stages, "STAGES", "tiles in shared memory; copies run one fewer ahead"),
+    .unit = "tiles", .value = 3, .min = 2, .max = 8, ROWS(small_stage_rows)};
+PARAM(warps_m, "WARPS_M", "warps that share BM"), .unit = "warps", .value = 2, LIST(warps_values)};
+PARAM(warps_n, "WARPS_N", "warps that share BN"), .unit = "warps", .value = 4, LIST(warps_values)};
+PARAM(min_blocks, "MIN_BLOCKS", "blocks a multiprocessor that registers must allow"),
+    .unit = "blocks", .value = 1, .min = 1, .max = 8};
+// clang-format on
+
+static const struct kiln_param *const params_f16[] = {
+        &bm, &small_bn, &small_bk, &small_stages, &warps_m, &warps_n, &min_blocks};
+static const struct kiln_param *const params_expand[] = {
+        &bm, &big_bn, &big_bk, &big_stages, &warps_m, &warps_n, &min_blocks};
+
+struct tile {
+    int32_t bm, bn, bk, stages, warps_m, warps_n;
+    uint32_t threads, shared_bytes;
+};
+
+static int32_t read_tile(const struct gpu_request *request, struct tile *tile) {
+    *tile = (struct tile){.bm = gpu_value(request, "BM"),
+            .bn = gpu_value(request, "BN"),
+            .bk = gpu_value(request, "BK"),
+            .stages = gpu_value(request, "STAGES"),
+            .warps_m = gpu_value(request, "WARPS_M"),
+            .warps_n = gpu_value(request, "WARPS_N")};
+    tile->threads = (uint32_t)(tile->warps_m * tile->warps_n * 32);
+    if (tile->bm % (16 * tile->warps_m) != 0 || tile->bn % (16 * tile->warps_n) != 0) {
+        return gpu_decline(request,
+                "BM %d by BN %d for %d by %d warps: a warp takes multiples of 16 by 16; change "
+                "BM, BN, WARPS_M or WARPS_N",
+                tile->bm, tile->bn, tile->warps_m, tile->warps_n);
+    }
+    if (tile->threads % (uint32_t)tile->bk != 0 ||
+            tile->bm * tile->bk % (8 * (int32_t)tile->threads) != 0 ||
+            tile->bn * tile->bk % (16 * (int32_t)tile->threads) != 0) {
+        return gpu_decline(request,
+                "%u threads copy BM %d and BN %d rows of BK %d columns: the threads must be a "
+                "multiple of BK, BM * BK one of 8 times the threads and BN * BK one of 16 times; "
+                "change them, WARPS_M or WARPS_N",
+                tile->threads, tile->bm, tile->bn, tile->bk);
+    }
+    int64_t ring = (int64_t)tile->stages * (tile->bm + tile->bn) * tile->bk * 2;
+    int64_t sums = (int64_t)(tile->threads / 32) * 16 * (tile->bn / tile->warps_n + SUMS_PAD) * 4;
+    tile->shared_bytes = (uint32_t)(ring > sums ? ring : sums);
+    return KILN_RESULT_OK;
+}
+
+// ---- Preparation --------------------------------------------------------------------------------
+static const struct kiln_arg weight_source = {.struct_size = sizeof(struct kiln_arg),
+        .kind = KILN_ARG_OPERAND,
+        .operand = KILN_OPERAND_WEIGHT};
+
+bool mm_halves_as_they_are(const struct mm_request *request) {
+    return request->weight->dtype == KILN_DTYPE_F16 && gpu_alignment(request->weight) >= 16 &&
+           request->args.k == request->args.k_padded &&
+           request->weight->strides[1] == 2ll * request->args.k;
+}
+
+int32_t mm_prepare_halves(const struct mm_request *request, uint32_t *index) {
+    struct gpu_launch launch;
+    gpu_launch_begin(&launch, "mm_expand", ROW_THREADS);
+    gpu_launch_define_weight(&launch, request->weight);
+    gpu_launch_define(&launch, "ROW_THREADS", ROW_THREADS);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_WEIGHT);
+    gpu_launch_prepared(&launch, KILN_PREP_SELF);
+    gpu_launch_bytes(&launch, &request->args, sizeof(request->args));
+    uint64_t bytes = (uint64_t)request->args.n * (uint64_t)request->args.k_padded * 2;
+    launch.record.grid[0] = (uint32_t)gpu_blocks(
+            (int64_t)request->args.n * (request->args.k_padded / 16), ROW_THREADS);
+    launch.record.bytes_read = gpu_bytes(request->weight);
+    launch.record.bytes_written = (double)bytes;
+    const struct kiln_arg *const sources[] = {&weight_source};
+    const struct kiln_launch *const launches[] = {&launch.record};
+    struct kiln_preparation preparation = {.struct_size = sizeof(preparation),
+            .n_sources = 1,
+            .n_buffers = 1,
+            .n_launches = 1,
+            .id = "matmul.f16.k128", // rows of f16, padded to multiples of 128 columns
+            .sources = sources,
+            .buffer_bytes = &bytes,
+            .launches = launches};
+    int32_t result = request->base.plan->prepare(request->base.plan, &preparation);
+    *index = (uint32_t)result;
+    return result < 0 ? KILN_RESULT_FAILED : KILN_RESULT_OK;
+}
+
+// ---- Activations --------------------------------------------------------------------------------
+int32_t mm_rows_to_halves(const struct mm_request *request, struct mm_halves *halves) {
+    struct kiln_plan *plan = request->base.plan;
+    uint64_t rows = (uint64_t)request->args.rows;
+    uint64_t bytes = rows * (uint64_t)request->args.k_padded * 2;
+    int32_t values = plan->workspace(plan, bytes, 0);
+    int32_t scales = values < 0 ? -1 : plan->workspace(plan, rows * sizeof(float), 0);
+    if (scales < 0) {
+        return KILN_RESULT_FAILED;
+    }
+    *halves = (struct mm_halves){.values = (uint32_t)values, .scales = (uint32_t)scales};
+    struct gpu_launch launch;
+    gpu_launch_begin(&launch, "mm_rows", ROW_THREADS);
+    gpu_launch_define(&launch, "ROW_THREADS", ROW_THREADS);
+    gpu_launch_define(&launch, "IN_F16", request->in->dtype == KILN_DTYPE_F16);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_IN);
+    gpu_launch_workspace(&launch, halves->values, 0);
+    gpu_launch_workspace(&launch, halves->scales, 0);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_N_TOKENS);
+    gpu_launch_bytes(&launch, &request->args, sizeof(request->args));
+    launch.record.grid[0] = (uint32_t)rows;
+    launch.record.bytes_read = gpu_bytes(request->in);
+    launch.record.bytes_written = (double)bytes + (double)rows * sizeof(float);
+    return gpu_launch_submit(&launch, &request->base);
+}
+
+int32_t mm_begin_gemm(struct mm_request *request, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan) {
+    int32_t result =
+            mm_begin(request, problem, geometry, device, plan, GPU_NEED_F32 | GPU_NEED_F16);
+    request->args.k_padded = (request->args.k + MM_K_PAD - 1) / MM_K_PAD * MM_K_PAD;
+    return result;
+}
+
+bool mm_activations_as_they_are(const struct mm_request *request) {
+    return request->in->dtype == KILN_DTYPE_F16 && request->args.in_wide &&
+           request->args.k == request->args.k_padded &&
+           request->args.in_stride == 2ll * request->args.k;
+}
+
+// ---- f16 and f16_expand -------------------------------------------------------------------------
+static void add_activations(struct gpu_launch *launch, const struct mm_request *request,
+        const struct mm_halves *halves) {
+    if (mm_activations_as_they_are(request)) {
+        gpu_launch_operand(launch, &request->base, KILN_OPERAND_IN);
+        gpu_launch_null(launch);
+    } else {
+        gpu_launch_workspace(launch, halves->values, 0);
+        gpu_launch_workspace(launch, halves->scales, 0);
+    }
+}
+
+void mm_add_results(struct gpu_launch *launch, const struct mm_request *request) {
+    gpu_launch_operand(launch, &request->base, KILN_OPERAND_BIAS);
+    gpu_launch_operand(launch, &request->base, KILN_OPERAND_RESIDUAL);
+    gpu_launch_operand(launch, &request->base, KILN_OPERAND_OUT);
+    gpu_launch_operand(launch, &request->base, KILN_OPERAND_N_TOKENS);
+    gpu_launch_bytes(launch, &request->args, sizeof(request->args));
+}
+
+static int32_t submit(const struct mm_request *request, const struct tile *tile,
+        const struct mm_halves *halves, bool expanded, uint32_t prepared) {
+    struct gpu_launch launch;
+    gpu_launch_begin(&launch, "mm_f16", tile->threads);
+    gpu_launch_define(&launch, "MM_EXPANDED", expanded);
+    if (!expanded) {
+        gpu_launch_define_weight(&launch, request->weight);
+    }
+    add_activations(&launch, request, halves);
+    if (expanded && !mm_halves_as_they_are(request)) {
+        gpu_launch_prepared(&launch, prepared);
+    } else {
+        gpu_launch_operand(&launch, &request->base, KILN_OPERAND_WEIGHT);
+    }
+    mm_add_results(&launch, request);
+    launch.record.grid[0] = (uint32_t)gpu_blocks(request->args.rows, tile->bm);
+    launch.record.grid[1] = (uint32_t)gpu_blocks(request->args.n, tile->bn);
+    launch.record.shared_bytes = tile->shared_bytes;
+    mm_count_work(&launch.record, request);
+    uint32_t row = (uint32_t)tile->bk * 2;
+    uint32_t swizzle = tile->bk == 32 ? KILN_SWIZZLE_64 : KILN_SWIZZLE_128;
+    gpu_launch_site(&launch, KILN_SITE_LDMATRIX, "IN ldmatrix", row, 16, swizzle);
+    gpu_launch_site(&launch, KILN_SITE_LDMATRIX, "WEIGHT ldmatrix", row, 16, swizzle);
+    gpu_launch_site(&launch, KILN_SITE_STORE, "sums",
+            (uint32_t)(tile->bn / tile->warps_n + SUMS_PAD) * 4, 8, KILN_SWIZZLE_NONE);
+    snprintf(launch.order, sizeof(launch.order), "matmul_f16:%s",
+            request->base.device->cc < 80 ? "mma_k8" : "mma_k16");
+    launch.record.sum_order = launch.order;
+    return gpu_launch_submit(&launch, &request->base);
+}
+
+static int32_t plan_gemm(const struct kiln_problem *problem, const struct kiln_geometry *geometry,
+        const struct kiln_device *device, struct kiln_plan *plan, bool expanded) {
+    struct mm_request request;
+    struct tile tile;
+    int32_t result = mm_begin_gemm(&request, problem, geometry, device, plan);
+    if (result == KILN_RESULT_OK) {
+        result = read_tile(&request.base, &tile);
+    }
+    if (result != KILN_RESULT_OK) {
+        return result;
+    }
+    if (gpu_blocks(request.args.n, tile.bn) > GRID_Y) {
+        return gpu_decline(&request.base,
+                "WEIGHT: %d rows of BN %d; at most %d times BN are handled", request.args.n,
+                tile.bn, GRID_Y);
+    }
+    uint32_t prepared = 0;
+    if (expanded && !mm_halves_as_they_are(&request)) {
+        result = mm_prepare_halves(&request, &prepared);
+    }
+    struct mm_halves halves = {0};
+    if (result == KILN_RESULT_OK && !mm_activations_as_they_are(&request)) {
+        result = mm_rows_to_halves(&request, &halves);
+    }
+    return result == KILN_RESULT_OK ? submit(&request, &tile, &halves, expanded, prepared) : result;
+}
+
+static int32_t plan_f16(void *instance, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan) {
+    (void)instance;
+    return plan_gemm(problem, geometry, device, plan, false);
+}
+
+static int32_t plan_f16_expand(void *instance, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan) {
+    (void)instance;
+    return plan_gemm(problem, geometry, device, plan, true);
+}
+
+static const char *const slots[] = {"matmul.*.prefill"};
+static const char *const in_formats[] = {"f16", "f32"};
+static const struct kiln_io in_io = GPU_IO(IN, in_formats);
+const struct kiln_io *const mm_gemm_ios[1] = {&in_io};
+
+static const struct kiln_kernel *const kernels_f16[] = {&mm_kernel_rows, &mm_kernel_f16};
+static const struct kiln_kernel *const kernels_expand[] = {
+        &mm_kernel_rows, &mm_kernel_expand, &mm_kernel_f16};
+
+const struct kiln_variant mm_variant_f16 = {.struct_size = sizeof(struct kiln_variant),
+        .devices = KILN_DEVICE_CUDA,
+        .name = "f16",
+        .help = "f16 tensor cores; weights dequantized on their way into shared memory",
+        .slots = slots,
+        .params = params_f16,
+        .kernels = kernels_f16,
+        .ios = mm_gemm_ios,
+        .n_slots = GPU_COUNT(slots),
+        .n_params = GPU_COUNT(params_f16),
+        .n_kernels = GPU_COUNT(kernels_f16),
+        .n_ios = GPU_COUNT(mm_gemm_ios),
+        .plan = plan_f16};
+
+const struct kiln_variant mm_variant_f16_expand = {.struct_size = sizeof(struct kiln_variant),
+        .devices = KILN_DEVICE_CUDA,
+        .name = "f16_expand",
+        .help = "f16 tensor cores; weights expanded to f16 when the model is loaded",
+        .slots = slots,
+        .params = params_expand,
+        .kernels = kernels_expand,
+        .ios = mm_gemm_ios,
+        .n_slots = GPU_COUNT(slots),
+        .n_params = GPU_COUNT(params_expand),
+        .n_kernels = GPU_COUNT(kernels_expand),
+        .n_ios = GPU_COUNT(mm_gemm_ios),
+        .plan = plan_f16_expand};

@@ -1,0 +1,28 @@
+// mm_plan: what the variants of matmul share: the op's operands, checked, and the kernels.
+#ifndef MATMUL_MM_PLAN_H
+#define MATMUL_MM_PLAN_H
+
+#include "../common/gpu_plan.h"
+
+#include "mm_args.cuh.h" // kernels_src/matmul/mm_args.cuh, copied by the build
+
+struct mm_request {
+    struct gpu_request base;
+    const struct kiln_tensor *in, *weight, *bias, *residual, *out;
+    struct mm_args args; // but k_padded and splits
+};
+
+// Fills in *request. KILN_RESULT_OK, or what plan() must return. in: enum gpu_need of IN.
+int32_t mm_begin(struct mm_request *request, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan, uint32_t in);
+// The useful work of the whole op.
+void mm_count_work(struct kiln_launch *record, const struct mm_request *request);
+
+extern const struct kiln_variant mm_variant_f16, mm_variant_f16_expand, mm_variant_f16_wgmma;
+extern const struct kiln_variant mm_variant_gemv;
+
+extern const struct kiln_kernel mm_kernel_rows, mm_kernel_expand, mm_kernel_f16, mm_kernel_wgmma;
+extern const struct kiln_kernel mm_kernel_gemv;
+
+#endif

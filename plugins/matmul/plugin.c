@@ -1,0 +1,16 @@
+// plugin: the plugin `matmul`: CUDA kernels for matmul.TYPE.prefill and matmul.TYPE.decode.
+// README.md says what their levers do.
+#include "mm_plan.h"
+
+static const struct kiln_variant *const variants[] = {
+        &mm_variant_f16_expand, &mm_variant_f16_wgmma, &mm_variant_f16, &mm_variant_gemv};
+
+KILN_EXPORT const struct kiln_plugin kiln_plugin_entry = {.struct_size = sizeof(kiln_plugin_entry),
+        .abi_major = KILN_ABI_MAJOR,
+        .abi_minor = KILN_ABI_MINOR,
+        .name = "matmul",
+        .version = "0.1.0",
+        .help = "matrix products on CUDA devices: f16 tensor cores for many rows, streaming for "
+                "one",
+        .variants = variants,
+        .n_variants = GPU_COUNT(variants)};

@@ -1,0 +1,33 @@
+// sources: the CUDA sources, which the build turns into arrays, and the kernels that they hold.
+#include "mm_plan.h"
+
+#include "matmul_embedded.inc"
+
+#define HEADER(file, array) \
+    &(const struct kiln_header) { \
+        .struct_size = sizeof(struct kiln_header), .name = file, .text = array \
+    }
+
+static const struct kiln_header *const headers[] = {
+        HEADER("common/ptx.cuh", embed_ptx),
+        HEADER("common/dequant.cuh", embed_dequant),
+        HEADER("common/hopper.cuh", embed_hopper),
+        HEADER("matmul/mm_args.cuh", embed_mm_args),
+        HEADER("matmul/mm_out.cuh", embed_mm_out),
+};
+
+#define KERNEL(stem) \
+    static const struct kiln_source source_##stem = {.struct_size = sizeof(struct kiln_source), \
+            .name = "mm_" #stem ".cu", \
+            .text = embed_mm_##stem, \
+            .headers = headers, \
+            .n_headers = GPU_COUNT(headers)}; \
+    const struct kiln_kernel mm_kernel_##stem = {.struct_size = sizeof(struct kiln_kernel), \
+            .name = "mm_" #stem, \
+            .source = &source_##stem}
+
+KERNEL(rows);
+KERNEL(expand);
+KERNEL(f16);
+KERNEL(gemv);
+KERNEL(wgmma);

@@ -1,0 +1,157 @@
+// wgmma: schema and plan of the variant on Hopper's own instructions, with weights expanded as for
+// f16_expand.
+#include "gemm.h"
+
+#include <string.h>
+
+enum {
+    BK = 64,       // columns a tile: rows of 128 bytes, the swizzle's width
+    SUMS_PAD = 8,  // f32 behind a row of sums on its way out
+    BARRIERS = 16, // bytes a stage
+    GRID_Y = 65535
+};
+
+static const int64_t bm_values[] = {64, 128, 192};
+static const int64_t bn_values[] = {128, 256};
+
+static const struct kiln_param bm = {.struct_size = sizeof(struct kiln_param),
+        .name = "BM",
+        .help = "rows of activations a block: 64 for each warpgroup that multiplies",
+        .unit = "rows",
+        .value = 128,
+        .allowed = bm_values,
+        .n_allowed = GPU_COUNT(bm_values)};
+static const struct kiln_param bn = {.struct_size = sizeof(struct kiln_param),
+        .name = "BN",
+        .help = "outputs a block",
+        .unit = "outputs",
+        .value = 256,
+        .allowed = bn_values,
+        .n_allowed = GPU_COUNT(bn_values)};
+static const struct kiln_param stages = {.struct_size = sizeof(struct kiln_param),
+        .name = "STAGES",
+        .help = "tiles of 64 columns in shared memory",
+        .unit = "tiles",
+        .value = 4,
+        .min = 2,
+        .max = 8};
+static const struct kiln_param *const params[] = {&bm, &bn, &stages};
+
+static struct kiln_tensor_map make_map(uint32_t base, int k_padded, int rows, int box_rows) {
+    return (struct kiln_tensor_map){.struct_size = sizeof(struct kiln_tensor_map),
+            .base = base,
+            .dtype = KILN_DTYPE_F16,
+            .rank = 2,
+            .dims = {(uint64_t)k_padded, (uint64_t)rows},
+            .strides = {2, (uint64_t)k_padded * 2},
+            .box = {BK, (uint32_t)box_rows},
+            .elem_strides = {1, 1},
+            .swizzle = KILN_SWIZZLE_128,
+            .l2_promotion = 256};
+}
+
+struct tile {
+    int32_t bm, bn, stages;
+    uint32_t threads, shared_bytes;
+};
+
+static void read_tile(const struct gpu_request *request, struct tile *tile) {
+    *tile = (struct tile){.bm = gpu_value(request, "BM"),
+            .bn = gpu_value(request, "BN"),
+            .stages = gpu_value(request, "STAGES")};
+    int32_t consumers = tile->bm / 64;
+    tile->threads = (uint32_t)(consumers + 1) * 128;
+    int32_t ring = tile->stages * (tile->bm + tile->bn) * BK * 2;
+    int32_t sums = consumers * 4 * 16 * (tile->bn + SUMS_PAD) * 4;
+    tile->shared_bytes = (uint32_t)((ring > sums ? ring : sums) + tile->stages * BARRIERS);
+}
+
+static int32_t check_target(const struct gpu_request *request, const struct tile *tile) {
+    const struct kiln_device *device = request->device;
+    if (device->cc != 90 || strcmp(device->target, "sm_90a") != 0) {
+        return gpu_decline(request, "%s: wgmma is there on sm_90a alone", device->target);
+    }
+    if (tile->bm > 128 && tile->bn > 128) {
+        return gpu_decline(request,
+                "BM %d by BN %d: the sums do not fit the registers; lower BM to 128 or BN to 128",
+                tile->bm, tile->bn);
+    }
+    return KILN_RESULT_OK;
+}
+
+static int32_t submit(const struct mm_request *request, const struct tile *tile,
+        const struct mm_halves *halves, uint32_t prepared) {
+    bool as_in = mm_activations_as_they_are(request);
+    bool as_weight = mm_halves_as_they_are(request);
+    int k_padded = request->args.k_padded;
+    struct kiln_tensor_map a = make_map(
+            as_in ? KILN_ARG_OPERAND : KILN_ARG_WORKSPACE, k_padded, request->args.rows, tile->bm);
+    struct kiln_tensor_map b = make_map(
+            as_weight ? KILN_ARG_OPERAND : KILN_ARG_PREPARED, k_padded, request->args.n, tile->bn);
+    struct gpu_launch launch;
+    gpu_launch_begin(&launch, "mm_wgmma", tile->threads);
+    gpu_launch_map(&launch, KILN_OPERAND_IN, halves->values, 0, &a);
+    if (as_in) {
+        gpu_launch_null(&launch);
+    } else {
+        gpu_launch_workspace(&launch, halves->scales, 0);
+    }
+    gpu_launch_map(&launch, KILN_OPERAND_WEIGHT, prepared, 0, &b);
+    mm_add_results(&launch, request);
+    launch.record.grid[0] = (uint32_t)gpu_blocks(request->args.rows, tile->bm);
+    launch.record.grid[1] = (uint32_t)gpu_blocks(request->args.n, tile->bn);
+    launch.record.shared_bytes = tile->shared_bytes;
+    launch.record.sum_order = "matmul_f16:wgmma_k16";
+    mm_count_work(&launch.record, request);
+    gpu_launch_site(&launch, KILN_SITE_STORE, "sums", (uint32_t)(tile->bn + SUMS_PAD) * 4, 8,
+            KILN_SWIZZLE_NONE);
+    return gpu_launch_submit(&launch, &request->base);
+}
+
+static int32_t plan_wgmma(void *instance, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan) {
+    (void)instance;
+    struct mm_request request;
+    struct tile tile;
+    int32_t result = mm_begin_gemm(&request, problem, geometry, device, plan);
+    if (result == KILN_RESULT_OK) {
+        read_tile(&request.base, &tile);
+        result = check_target(&request.base, &tile);
+    }
+    if (result != KILN_RESULT_OK) {
+        return result;
+    }
+    if (gpu_blocks(request.args.n, tile.bn) > GRID_Y) {
+        return gpu_decline(&request.base,
+                "WEIGHT: %d rows of BN %d; at most %d times BN are handled", request.args.n,
+                tile.bn, GRID_Y);
+    }
+    uint32_t prepared = 0;
+    struct mm_halves halves = {0};
+    if (!mm_halves_as_they_are(&request)) {
+        result = mm_prepare_halves(&request, &prepared);
+    }
+    if (result == KILN_RESULT_OK && !mm_activations_as_they_are(&request)) {
+        result = mm_rows_to_halves(&request, &halves);
+    }
+    return result == KILN_RESULT_OK ? submit(&request, &tile, &halves, prepared) : result;
+}
+
+static const char *const slots[] = {"matmul.*.prefill"};
+static const struct kiln_kernel *const kernels[] = {
+        &mm_kernel_rows, &mm_kernel_expand, &mm_kernel_wgmma};
+
+const struct kiln_variant mm_variant_f16_wgmma = {.struct_size = sizeof(struct kiln_variant),
+        .devices = KILN_DEVICE_CUDA,
+        .name = "f16_wgmma",
+        .help = "as f16_expand, by warpgroups and the copy engine; sm_90a alone",
+        .slots = slots,
+        .params = params,
+        .kernels = kernels,
+        .ios = mm_gemm_ios,
+        .n_slots = GPU_COUNT(slots),
+        .n_params = GPU_COUNT(params),
+        .n_kernels = GPU_COUNT(kernels),
+        .n_ios = GPU_COUNT(mm_gemm_ios),
+        .plan = plan_wgmma};
