@@ -1,0 +1,406 @@
+// cmd_jit: compiles what is bound, for any target, with no GPU.
+#include "cmd.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "common.h"
+#include "config/slot.h"
+#include "device/catalog.h"
+#include "engine/kernel_list.h"
+#include "engine/sample_graph.h"
+#include "jit/defines.h"
+#include "model/dtype.h"
+#include "model/model.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    MAX_TARGETS = 32
+};
+
+static const char every_target[] = "sm_75,sm_80,sm_86,sm_89,sm_90a,sm_100,sm_120,sm_121";
+
+struct jit_run {
+    struct kiln_common common;
+    const char *targets, *dump;
+    struct kiln_opt_list slots;
+    int64_t tokens;
+    int all;
+    struct kiln_registry *registry;
+    struct kiln_config *config;
+    struct kiln_model *model;
+    struct kiln_sample_graph sample; // in place of a model
+    struct kiln_device_entry devices[MAX_TARGETS];
+    struct kiln_survey surveys[MAX_TARGETS];
+    size_t n_targets;
+    struct kiln_kernel_list list;
+    struct kiln_jit *jit;
+};
+
+// ---- What to compile ----------------------------------------------------------------------------
+
+static enum kiln_status find_targets(struct jit_run *run, struct kiln_err *err) {
+    const char *at = run->targets ? run->targets : every_target;
+    while (*at) {
+        char name[64];
+        size_t len = strcspn(at, ",");
+        if (run->n_targets == MAX_TARGETS || len == 0 || len >= sizeof(name)) {
+            return kiln_err_set(err, KILN_STATUS_USAGE,
+                    "--target takes at most %d targets or devices, separated by commas: %s",
+                    (int)MAX_TARGETS, every_target);
+        }
+        memcpy(name, at, len);
+        name[len] = '\0';
+        KILN_TRY(kiln_device_find(&run->devices[run->n_targets++], NULL, name, err));
+        at += len + (at[len] == ',');
+    }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status survey_graph(
+        struct jit_run *run, size_t target, const struct kiln_graph *graph, struct kiln_err *err) {
+    const struct kiln_settings *settings = kiln_config_settings(run->config);
+    struct kiln_survey_params params = {.registry = run->registry,
+            .config = run->config,
+            .device = &run->devices[target].desc,
+            .graph = graph,
+            .rows = run->tokens,
+            .ctx = settings->ctx > run->tokens ? settings->ctx : (run->tokens + 255) / 256 * 256,
+            .kv_dtype = settings->kv_type == KILN_KV_F32 ? KILN_DTYPE_F32 : KILN_DTYPE_F16,
+            .slots = run->slots.items,
+            .n_slots = run->slots.count};
+    return run->all ? kiln_survey_all(&run->surveys[target], &params, err)
+                    : kiln_survey_bound(&run->surveys[target], &params, err);
+}
+
+// One layer of every weight type, and of every head size.
+static enum kiln_status survey_everything(
+        struct jit_run *run, size_t target, struct kiln_err *err) {
+    static const int32_t head_sizes[] = {64, 128, 256};
+    const struct kiln_dtype_info *type;
+    enum kiln_status status = KILN_STATUS_OK;
+    for (uint32_t i = 0; status == KILN_STATUS_OK && (type = kiln_dtype_at(i)) != NULL; i++) {
+        for (size_t j = 0; status == KILN_STATUS_OK && type->weight && j < 3; j++) {
+            struct kiln_sample_shape shape = kiln_sample_7b;
+            struct kiln_sample_graph sample;
+            shape.n_layers = 1;
+            shape.head_size = head_sizes[j];
+            shape.type = shape.more_type = shape.output_type = type->dtype;
+            status = kiln_sample_graph_make(&sample, &shape, err);
+            if (status == KILN_STATUS_OK) {
+                status = survey_graph(run, target, &sample.graph, err);
+            }
+            kiln_sample_graph_finish(&sample);
+        }
+    }
+    return status;
+}
+
+static enum kiln_status gather(struct jit_run *run, struct kiln_err *err) {
+    for (size_t i = 0; i < run->slots.count; i++) {
+        KILN_TRY(kiln_slot_check(run->slots.items[i], 1, err));
+    }
+    KILN_TRY(find_targets(run, err));
+    KILN_TRY(kiln_common_registry(&run->common, &run->registry, err));
+    KILN_TRY(kiln_common_config(&run->common, run->registry, &run->config, err));
+    const struct kiln_graph *graph = &run->sample.graph;
+    if (run->common.model) {
+        KILN_TRY(kiln_model_open(&run->model, run->common.model, err));
+        graph = &run->model->graph;
+    } else {
+        KILN_TRY(kiln_sample_graph_make(&run->sample, &kiln_sample_7b, err));
+    }
+    for (size_t i = 0; i < run->n_targets; i++) {
+        KILN_TRY(run->all ? survey_everything(run, i, err) : survey_graph(run, i, graph, err));
+        KILN_TRY(kiln_kernel_list_add(&run->list, &run->surveys[i], &run->devices[i].desc, err));
+    }
+    if (run->list.count == 0) {
+        return kiln_err_set(err, KILN_STATUS_CONFIG,
+                "no op of this pass is in a slot that was asked for; `kiln plugins list` shows the "
+                "slots");
+    }
+    return KILN_STATUS_OK;
+}
+
+// ---- Output -------------------------------------------------------------------------------------
+
+static int64_t spill_bytes(const struct kiln_resources *r) {
+    return r->spill_stores < 0 ? -1 : (int64_t)r->spill_stores + r->spill_loads;
+}
+
+static json_t *number_or_null(int64_t value) {
+    return value < 0 ? json_null() : json_integer(value);
+}
+
+static json_t *geometry_json(const struct kiln_geometry *geometry) {
+    json_t *object = json_object();
+    for (uint32_t i = 0; object && i < geometry->n_values; i++) {
+        (void)json_object_set_new(object, geometry->names[i], json_integer(geometry->values[i]));
+    }
+    return object;
+}
+
+static json_t *row_json(const struct jit_run *run, const struct kiln_kernel_row *row) {
+    const struct kiln_survey_row *op = row->op;
+    json_t *object = json_pack("{s:s, s:s, s:s?, s:s?, s:s, s:o, s:i}", "slot", op->slot, "role",
+            op->role, "plugin", op->plugin ? op->plugin->name : NULL, "variant",
+            op->variant ? op->variant->name : NULL, "target", row->device->target, "geometry",
+            geometry_json(&op->geometry), "ops", (int)op->ops);
+    if (!object || !row->launch) {
+        if (object) {
+            (void)json_object_set_new(object, "unsupported", json_string(op->unsupported));
+        }
+        return object;
+    }
+    const struct kiln_jit_item *item = &run->list.items[row->item];
+    const struct kiln_resources *r = &item->image.resources;
+    (void)json_object_set_new(object, "kernel", json_string(row->launch->kernel->name));
+    if (row->preparation) {
+        (void)json_object_set_new(object, "preparation", json_string(row->preparation));
+    }
+    if (item->status != KILN_STATUS_OK) {
+        (void)json_object_set_new(object, "error", json_string(item->err.text));
+        (void)json_object_set_new(object, "log", json_string(item->log ? item->log : ""));
+        return object;
+    }
+    json_t *figures = json_pack("{s:o, s:o, s:o, s:o, s:i, s:o, s:i, s:f, s:b, s:s, s:s}",
+            "registers", number_or_null(r->registers), "spill_bytes",
+            number_or_null(spill_bytes(r)), "stack", number_or_null(r->stack), "smem_static",
+            number_or_null(r->smem_static), "smem_requested", (int)item->layout.requested,
+            "smem_layout", number_or_null(item->layout.present ? (int64_t)item->layout.used : -1),
+            "smem_over", (int)item->layout.over, "ms", item->ms, "cached", item->cached, "form",
+            item->image.ptx ? "ptx" : "cubin", "key", item->key.hex);
+    if (figures) {
+        (void)json_object_update(object, figures);
+        json_decref(figures);
+    }
+    return object;
+}
+
+static void put_figure(struct kiln_buf *out, int64_t value) {
+    if (value < 0) {
+        kiln_buf_printf(out, " %7s", "-");
+    } else {
+        kiln_buf_printf(out, " %7" PRId64, value);
+    }
+}
+
+static void row_text(
+        const struct jit_run *run, const struct kiln_kernel_row *row, struct kiln_buf *out) {
+    const struct kiln_survey_row *op = row->op;
+    kiln_buf_printf(out, "%-7s %-22s %-12s ", row->device->target, op->slot,
+            op->variant ? op->variant->name : "-");
+    if (!row->launch) {
+        kiln_buf_printf(out, "unsupported: %s\n", op->unsupported);
+        return;
+    }
+    const struct kiln_jit_item *item = &run->list.items[row->item];
+    kiln_buf_printf(out, "%-24s", row->launch->kernel->name);
+    if (item->status != KILN_STATUS_OK) {
+        kiln_buf_printf(out, " failed: %s\n", item->err.text);
+        return;
+    }
+    const struct kiln_resources *r = &item->image.resources;
+    put_figure(out, r->registers);
+    put_figure(out, spill_bytes(r));
+    put_figure(out, r->smem_static);
+    put_figure(out, item->layout.requested);
+    put_figure(out, item->layout.present ? (int64_t)item->layout.used : -1);
+    kiln_buf_printf(out, " %7.1f %s\n", item->ms, item->cached ? "yes" : "no");
+    if (item->layout.over) {
+        kiln_buf_printf(out,
+                "        its launcher asks for %u bytes of shared memory that it does not "
+                "use\n",
+                item->layout.over);
+    }
+}
+
+struct totals {
+    size_t kernels, spilling, unsupported, failed, cached;
+};
+
+static struct totals count(const struct jit_run *run) {
+    struct totals t = {0};
+    for (size_t i = 0; i < run->list.count; i++) {
+        const struct kiln_kernel_row *row = &run->list.rows[i];
+        const struct kiln_jit_item *item = row->launch ? &run->list.items[row->item] : NULL;
+        int good = item && item->status == KILN_STATUS_OK;
+        t.unsupported += !item;
+        t.failed += item && !good;
+        t.kernels += (size_t)good;
+        t.cached += good && item->cached;
+        t.spilling += good && spill_bytes(&item->image.resources) > 0;
+    }
+    return t;
+}
+
+static enum kiln_status print(const struct jit_run *run, struct kiln_err *err) {
+    struct totals t = count(run);
+    if (run->common.json) {
+        json_t *rows = json_array();
+        for (size_t i = 0; rows && i < run->list.count; i++) {
+            (void)json_array_append_new(rows, row_json(run, &run->list.rows[i]));
+        }
+        const struct kiln_nvrtc *nvrtc = kiln_jit_nvrtc(run->jit);
+        return kiln_out_json(
+                json_pack("{s:o, s:s?, s:s, s:{s:I, s:I, s:I, s:I}}", "kernels", rows, "nvrtc",
+                        nvrtc ? nvrtc->identity : NULL, "cache",
+                        kiln_cache_path(kiln_jit_cache(run->jit)), "totals", "compiled",
+                        (json_int_t)t.kernels, "spilling", (json_int_t)t.spilling, "unsupported",
+                        (json_int_t)t.unsupported, "failed", (json_int_t)t.failed),
+                err);
+    }
+    struct kiln_buf out = {0};
+    kiln_buf_printf(&out, "%-7s %-22s %-12s %-24s %7s %7s %7s %7s %7s %7s %s\n", "target", "slot",
+            "variant", "kernel", "regs", "spill", "static", "smem", "layout", "ms", "cached");
+    for (size_t i = 0; i < run->list.count; i++) {
+        row_text(run, &run->list.rows[i], &out);
+    }
+    kiln_buf_printf(&out,
+            "%zu kernels, %zu from the cache, %zu with spills, %zu unsupported, %zu failed\n",
+            t.kernels, t.cached, t.spilling, t.unsupported, t.failed);
+    return kiln_out_buf(&out, err);
+}
+
+// ---- Dump ---------------------------------------------------------------------------------------
+
+static enum kiln_status dump_file(const struct jit_run *run, const struct kiln_kernel_row *row,
+        const char *suffix, const char *data, size_t size, struct kiln_err *err) {
+    const struct kiln_jit_item *item = &run->list.items[row->item];
+    char *path =
+            kiln_asprintf("%s/%s.%s.%s.%s.%.8s%s", run->dump, row->op->slot, row->op->variant->name,
+                    row->launch->kernel->name, row->device->target, item->key.hex, suffix);
+    if (!path) {
+        return kiln_err_nomem(err, "a path");
+    }
+    enum kiln_status status = kiln_file_write(path, data, size, err);
+    kiln_free(path);
+    return status;
+}
+
+// Source, PTX and cubin of every kernel. PTX is compiled (and cached) for itself.
+static enum kiln_status dump(struct jit_run *run, struct kiln_err *err) {
+    KILN_TRY(kiln_make_dirs(run->dump, err));
+    struct kiln_jit_item *ptx = kiln_calloc(run->list.n_items, sizeof(*ptx));
+    if (!ptx) {
+        return kiln_err_nomem(err, "the dump");
+    }
+    for (size_t i = 0; i < run->list.n_items; i++) {
+        ptx[i].request = run->list.items[i].request;
+        ptx[i].request.ptx = 1;
+    }
+    struct kiln_err ignored = {0}; // the table has told of every failure
+    enum kiln_status status = KILN_STATUS_OK;
+    (void)!kiln_jit_run(run->jit, ptx, run->list.n_items, 0, &ignored);
+    for (size_t i = 0; status == KILN_STATUS_OK && i < run->list.count; i++) {
+        const struct kiln_kernel_row *row = &run->list.rows[i];
+        const struct kiln_jit_item *item = row->launch ? &run->list.items[row->item] : NULL;
+        if (item && item->source) {
+            status = dump_file(run, row, ".cu", item->source, strlen(item->source), err);
+        }
+        if (status == KILN_STATUS_OK && item && item->image.data && !item->image.ptx) {
+            status = dump_file(run, row, ".cubin", item->image.data, item->image.size, err);
+        }
+        if (status == KILN_STATUS_OK && item && ptx[row->item].image.data) {
+            const struct kiln_image *image = &ptx[row->item].image;
+            status = dump_file(run, row, ".ptx", image->data, image->size, err);
+        }
+    }
+    kiln_jit_items_finish(ptx, run->list.n_items);
+    kiln_free(ptx);
+    return status;
+}
+
+// ---- The command --------------------------------------------------------------------------------
+
+static enum kiln_status compile(struct jit_run *run, struct kiln_err *err) {
+    const struct kiln_settings *settings = kiln_config_settings(run->config);
+    struct kiln_jit_params params = {
+            .cache = {.dir = settings->cache_dir, .max_size = settings->cache_max_size},
+            .threads = (uint32_t)settings->threads};
+    struct kiln_err first = {0};
+    KILN_TRY(kiln_jit_open(&run->jit, &params, err));
+    KILN_TRY(kiln_jit_need_nvrtc(run->jit, err));
+    enum kiln_status status =
+            kiln_kernel_list_compile(&run->list, run->jit, run->dump != NULL, &first);
+    KILN_TRY(print(run, err));
+    if (run->dump) {
+        KILN_TRY(dump(run, err));
+    }
+    if (status != KILN_STATUS_OK) {
+        *err = first;
+        return status;
+    }
+    for (size_t i = 0; i < run->list.count; i++) {
+        const struct kiln_survey_row *op = run->list.rows[i].op;
+        if (!op->plugin) { // not the target's fault: the configuration leaves a hole
+            return kiln_err_set(err, KILN_STATUS_CONFIG, "%s", op->unsupported);
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+static void finish(struct jit_run *run) {
+    kiln_kernel_list_finish(&run->list);
+    for (size_t i = 0; i < run->n_targets; i++) {
+        kiln_survey_finish(&run->surveys[i]);
+        kiln_device_entry_finish(&run->devices[i]);
+    }
+    kiln_jit_close(run->jit);
+    kiln_model_close(run->model);
+    kiln_sample_graph_finish(&run->sample);
+    kiln_config_destroy(run->config);
+    kiln_registry_destroy(run->registry);
+    kiln_free(run);
+}
+
+static enum kiln_status run_jit(
+        const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
+    struct jit_run *run = kiln_calloc(1, sizeof(*run));
+    int done;
+    if (!run) {
+        return kiln_err_nomem(err, "the command");
+    }
+    kiln_common_init(&run->common);
+    run->tokens = 3325;
+    const struct kiln_opt table[] = {
+            {"SLOT", NULL, KILN_OPT_REST, &run->slots, NULL,
+                    "only these slots, * for any weight type: matmul.*.prefill", 0, 0},
+            {"--target", NULL, KILN_OPT_STRING, &run->targets, "T,T",
+                    "targets or devices: sm_80,gb10 (default: sm_75 to sm_121)", 0, 0},
+            {"--all", NULL, KILN_OPT_FLAG, &run->all, NULL,
+                    "every variant, weight type and head size, not what is bound", 0, 0},
+            {"--dump", NULL, KILN_OPT_STRING, &run->dump, "DIR",
+                    "write source, PTX and cubin of every kernel there", 0, 0},
+            {"--tokens", NULL, KILN_OPT_INT, &run->tokens, "N", "of the prefill (default: 3325)", 1,
+                    1048576},
+            KILN_COMMON_MODEL(&run->common),
+            {"-t", "--threads", KILN_OPT_INT, &run->common.threads, "N",
+                    "compiles at once (default: all cores)", 1, 1024},
+            {"-c", "--ctx", KILN_OPT_INT, &run->common.ctx, "N", "context length in tokens", 16,
+                    1048576},
+            KILN_COMMON_CONFIG(&run->common),
+            KILN_COMMON_OUTPUT(&run->common),
+            KILN_OPT_END,
+    };
+    enum kiln_status status = kiln_opt_parse(cmd, table, argc, argv, &done, err);
+    if (status == KILN_STATUS_OK && !done) {
+        status = gather(run, err);
+    }
+    if (status == KILN_STATUS_OK && !done) {
+        status = compile(run, err);
+    }
+    finish(run);
+    return status;
+}
+
+const struct kiln_cmd kiln_cmd_jit = {
+        .name = "jit",
+        .summary = "compiles every bound kernel for any target; no GPU needed",
+        .usage = "[SLOT …] [--target sm_80,gb10] [--all] [--dump DIR] [-m MODEL] [--json]",
+        .example = "kiln jit attention.prefill --target sm_80,sm_90a",
+        .run = run_jit,
+};

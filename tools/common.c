@@ -1,0 +1,262 @@
+// common: set-up and output that most subcommands share.
+#include "cmd.h"
+
+#include "base/log.h"
+#include "base/utf8.h"
+#include "common.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void kiln_common_init(struct kiln_common *common) {
+    *common = (struct kiln_common){.device = "auto"};
+}
+
+enum kiln_status kiln_common_registry(
+        const struct kiln_common *common, struct kiln_registry **registry, struct kiln_err *err) {
+    if (common->verbose && kiln_log_get_level() < KILN_LOG_INFO) {
+        kiln_log_set_level(common->verbose > 1 ? KILN_LOG_DEBUG : KILN_LOG_INFO);
+    }
+    KILN_TRY(kiln_registry_create(registry, err));
+    enum kiln_status status = kiln_registry_add_default(
+            *registry, common->plugin_dirs.items, common->plugin_dirs.count, err);
+    if (status != KILN_STATUS_OK) {
+        kiln_registry_destroy(*registry);
+        *registry = NULL;
+        return status;
+    }
+    for (size_t i = 0; i < kiln_registry_n_refusals(*registry); i++) {
+        kiln_log(KILN_LOG_WARN, "%s", kiln_registry_refusal(*registry, i).text);
+    }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status set_number(
+        struct kiln_config *config, const char *key, int64_t value, struct kiln_err *err) {
+    char text[64];
+    if (value == 0) {
+        return KILN_STATUS_OK;
+    }
+    snprintf(text, sizeof(text), "engine.%s=%" PRId64, key, value);
+    return kiln_config_add_set(config, text, err);
+}
+
+static enum kiln_status add_layers(
+        const struct kiln_common *common, struct kiln_config *config, struct kiln_err *err) {
+    KILN_TRY(kiln_config_add_defaults(config, err));
+    for (size_t i = 0; i < common->configs.count; i++) {
+        KILN_TRY(kiln_config_add_file(config, common->configs.items[i], err));
+    }
+    for (size_t i = 0; i < common->sets.count; i++) {
+        KILN_TRY(kiln_config_add_set(config, common->sets.items[i], err));
+    }
+    KILN_TRY(set_number(config, "threads", common->threads, err));
+    KILN_TRY(set_number(config, "ctx", common->ctx, err));
+    return set_number(config, "ubatch", common->ubatch, err);
+}
+
+enum kiln_status kiln_common_config(const struct kiln_common *common,
+        const struct kiln_registry *registry, struct kiln_config **config, struct kiln_err *err) {
+    KILN_TRY(kiln_config_create(config, err));
+    struct kiln_catalog catalog = {
+            .plugins = kiln_registry_plugins(registry), .n_plugins = kiln_registry_count(registry)};
+    enum kiln_status status = add_layers(common, *config, err);
+    if (status == KILN_STATUS_OK) {
+        status = kiln_config_check(*config, &catalog, err);
+    }
+    if (status != KILN_STATUS_OK) {
+        kiln_config_destroy(*config);
+        *config = NULL;
+    }
+    return status;
+}
+
+// ---- Interrupts and progress --------------------------------------------------------------------
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number) {
+    interrupted = signal_number;
+}
+
+void kiln_interrupt_catch(void) {
+    // The first Ctrl-C asks the loops to end; SA_RESETHAND lets a second one end the program at
+    // once.
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int kiln_interrupted(void) {
+    return interrupted;
+}
+
+int kiln_interrupt_clear(void) {
+    if (interrupted != SIGINT) {
+        return interrupted == 0;
+    }
+    interrupted = 0;
+    kiln_interrupt_catch();
+    return 1;
+}
+
+static void show_progress(void *arg, int64_t done, int64_t total) {
+    const char *what = arg;
+    enum {
+        WIDTH = 30
+    };
+    int filled = (int)(done * WIDTH / (total > 0 ? total : 1));
+    fprintf(stderr, "\r%s [", what);
+    for (int i = 0; i < WIDTH; i++) {
+        fputc(i < filled ? '#' : '.', stderr);
+    }
+    fprintf(stderr, "] %" PRId64 "/%" PRId64, done, total);
+    if (done >= total) {
+        fputs("\r\033[K", stderr);
+    }
+    fflush(stderr);
+}
+
+kiln_progress_fn kiln_progress_bar(void) {
+    return isatty(STDERR_FILENO) ? show_progress : NULL;
+}
+
+// ---- Sessions -----------------------------------------------------------------------------------
+
+enum kiln_status kiln_run_open(
+        struct kiln_run *run, const struct kiln_common *common, struct kiln_err *err) {
+    *run = (struct kiln_run){0};
+    if (!common->model) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "no model: -m MODEL.gguf names one; `tools/fetch-model smollm2` fetches a small "
+                "one and "
+                "prints its path");
+    }
+    kiln_interrupt_catch();
+    enum kiln_status status = kiln_common_registry(common, &run->registry, err);
+    if (status == KILN_STATUS_OK) {
+        status = kiln_common_config(common, run->registry, &run->config, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        kiln_progress_fn bar = kiln_progress_bar();
+        static char loading[] = "loading", prefill[] = "prefill";
+        struct kiln_session_params params = {
+                .model_path = common->model,
+                .device = common->device,
+                .registry = run->registry,
+                .config = run->config,
+                .stop = kiln_interrupted,
+                .progress = bar,
+                .progress_arg = prefill,
+        };
+        if (bar) {
+            bar(loading, 0, 1);
+        }
+        status = kiln_session_open(&run->session, &params, err);
+        if (bar) {
+            bar(loading, 1, 1);
+        }
+    }
+    if (status != KILN_STATUS_OK) {
+        kiln_run_close(run);
+    }
+    return status;
+}
+
+void kiln_run_close(struct kiln_run *run) {
+    kiln_session_close(&run->session);
+    kiln_config_destroy(run->config);
+    kiln_registry_destroy(run->registry);
+    *run = (struct kiln_run){0};
+}
+
+// ---- Output -------------------------------------------------------------------------------------
+
+enum kiln_status kiln_out(const char *bytes, size_t len, struct kiln_err *err) {
+    errno = 0;
+    if (fwrite(bytes, 1, len, stdout) != len || fflush(stdout) != 0) {
+        return kiln_err_set(
+                err, KILN_STATUS_FILE, "standard output could not be written: %s", strerror(errno));
+    }
+    return KILN_STATUS_OK;
+}
+
+enum kiln_status kiln_out_buf(struct kiln_buf *buf, struct kiln_err *err) {
+    enum kiln_status status = buf->failed ? kiln_err_nomem(err, "the output")
+                                          : kiln_out(buf->data ? buf->data : "", buf->len, err);
+    kiln_buf_finish(buf);
+    return status;
+}
+
+static int append(const char *bytes, size_t len, void *arg) {
+    struct kiln_buf *text = arg;
+    kiln_buf_append(text, bytes, len);
+    return text->failed ? -1 : 0;
+}
+
+enum kiln_status kiln_out_json(struct json_t *json, struct kiln_err *err) {
+    struct kiln_buf text = {0};
+    int failed = !json || json_dump_callback(json, append, &text, JSON_INDENT(2)) != 0;
+    json_decref(json);
+    kiln_buf_puts(&text, "\n");
+    if (failed) {
+        kiln_buf_finish(&text);
+        return kiln_err_nomem(err, "the JSON output");
+    }
+    return kiln_out_buf(&text, err);
+}
+
+struct json_t *kiln_json_text(const char *bytes, size_t len) {
+    struct kiln_buf clean = {0};
+    for (size_t i = 0; i < len;) {
+        int n = kiln_utf8_len(bytes + i, len - i);
+        if (n > 0) {
+            kiln_buf_append(&clean, bytes + i, (size_t)n);
+            i += (size_t)n;
+        } else {
+            kiln_buf_puts(&clean, "\xef\xbf\xbd"); // U+FFFD for what is no character
+            i++;
+        }
+    }
+    json_t *json = clean.failed ? NULL : json_stringn(clean.data ? clean.data : "", clean.len);
+    kiln_buf_finish(&clean);
+    return json;
+}
+
+struct json_t *kiln_json_ids(const int32_t *ids, size_t len) {
+    json_t *array = json_array();
+    for (size_t i = 0; array && i < len; i++) {
+        json_array_append_new(array, json_integer(ids[i]));
+    }
+    return array;
+}
+
+enum kiln_status kiln_parse_list(const char *option, const char *text, int64_t min, int64_t max,
+        struct kiln_numbers *list, struct kiln_err *err) {
+    list->count = 0;
+    const char *at = text;
+    for (;;) {
+        char *end;
+        errno = 0;
+        long long value = strtoll(at, &end, 10);
+        if (errno || end == at || (*end && *end != ',') || value < min || value > max ||
+                list->count == sizeof(list->values) / sizeof(list->values[0])) {
+            return kiln_err_set(err, KILN_STATUS_USAGE,
+                    "%s takes whole numbers from %" PRId64 " to %" PRId64
+                    ", separated by commas, not '%s'",
+                    option, min, max, text);
+        }
+        list->values[list->count++] = value;
+        if (!*end) {
+            return KILN_STATUS_OK;
+        }
+        at = end + 1;
+    }
+}

@@ -1,0 +1,109 @@
+// main: finds the subcommand, prints the overview and errors, decides the exit code.
+#include "cmd.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/nearest.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct kiln_cmd *const commands[] = {
+        &kiln_cmd_run,
+        &kiln_cmd_tokenize,
+        &kiln_cmd_perplexity,
+        &kiln_cmd_bench,
+        &kiln_cmd_model,
+        &kiln_cmd_plugins,
+        &kiln_cmd_config,
+        &kiln_cmd_devices,
+        &kiln_cmd_jit,
+        &kiln_cmd_cache,
+};
+enum {
+    N_COMMANDS = sizeof(commands) / sizeof(commands[0])
+};
+
+static void print_overview(FILE *out) {
+    fprintf(out, "kiln runs GGUF language models through kernels that come as plugins.\n\n"
+                 "usage: kiln COMMAND [OPTION …]\n\n");
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
+    }
+    fprintf(out, "\n`kiln COMMAND --help` says more and gives an example. Exit codes: 0 done, 1 a "
+                 "check\n"
+                 "was not met, 2 bad usage or config, 3 bad file, 4 device or compile failure,\n"
+                 "130 interrupted.\n\nenvironment:\n"
+                 "  KILN_PLUGIN_PATH  folders with plugins, separated by ':'\n"
+                 "  KILN_CACHE_DIR    where compiled kernels are kept\n"
+                 "  KILN_NVRTC        CUDA's runtime compiler: the library or its folder\n"
+                 "  KILN_NO_COMPILE   1: a kernel that is not in the cache is an error\n"
+                 "  KILN_MODEL_DIR    where tools/fetch-model keeps models\n"
+                 "  KILN_LOG          error, warn (default), info or debug\n");
+}
+
+static void set_log_level(void) {
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    const char *wanted = getenv("KILN_LOG");
+    for (int i = 0; wanted && i < 4; i++) {
+        if (strcmp(wanted, names[i]) == 0) {
+            kiln_log_set_level((enum kiln_log_level)i);
+        }
+    }
+}
+
+static const struct kiln_cmd *find_command(const char *name) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i]->name, name) == 0) {
+            return commands[i];
+        }
+    }
+    return NULL;
+}
+
+static int unknown_command(const char *name) {
+    const char *names[N_COMMANDS];
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        names[i] = commands[i]->name;
+    }
+    const char *near = kiln_nearest(name, names, N_COMMANDS);
+    fprintf(stderr, "kiln: unknown command '%s'%s%s%s; `kiln --help` lists the commands\n", name,
+            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return kiln_status_exit_code(KILN_STATUS_USAGE);
+}
+
+int main(int argc, char **argv) {
+    set_log_level();
+    signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of the write, reported like any other
+    kiln_map_guard();
+    signal(SIGXFSZ, SIG_IGN); // so is a file that grows past `ulimit -f`
+    if (argc < 2) {
+        print_overview(stderr);
+        return kiln_status_exit_code(KILN_STATUS_USAGE);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+            strcmp(argv[1], "help") == 0) {
+        print_overview(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("kiln %s (plugin ABI %d.%d)\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
+        return 0;
+    }
+    const struct kiln_cmd *cmd = find_command(argv[1]);
+    if (!cmd) {
+        return unknown_command(argv[1]);
+    }
+    struct kiln_err err = {0};
+    enum kiln_status status = cmd->run(cmd, argc - 1, argv + 1, &err);
+    if (status == KILN_STATUS_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        status = kiln_err_set(&err, KILN_STATUS_FILE, "standard output could not be written");
+    }
+    if (status != KILN_STATUS_OK) {
+        fflush(stdout);
+        fprintf(stderr, "kiln: %s\n", err.text[0] ? err.text : kiln_status_text(status));
+    }
+    return kiln_status_exit_code(status);
+}
