@@ -1,0 +1,175 @@
+// Device descriptions of configs/devices: all of them, and what is refused.
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "device/catalog.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char *folder; // configs/devices of the source tree
+static char root[64];
+
+static void get(struct kiln_device_entry *entry, const char *dir, const char *name) {
+    struct kiln_err err = {0};
+    enum kiln_status status = kiln_device_find(entry, dir, name, &err);
+    if (status != KILN_STATUS_OK) {
+        fprintf(stderr, "%s\n", err.text);
+    }
+    assert_int_equal(status, KILN_STATUS_OK);
+}
+
+static void catalog_has_the_limits_of_gb10(void **state) {
+    (void)state;
+    struct kiln_device_entry entry;
+    get(&entry, folder, "gb10");
+    assert_string_equal(entry.desc.name, "NVIDIA GB10");
+    assert_string_equal(entry.desc.target, "sm_121");
+    assert_int_equal(entry.desc.kind, KILN_DEVICE_CUDA);
+    assert_int_equal(entry.desc.cc, 121);
+    assert_int_equal(entry.desc.sm_count, 48);
+    assert_int_equal(entry.desc.smem_sm, 100 * 1024);
+    assert_int_equal(entry.desc.smem_reserved, 1024);
+    assert_int_equal(entry.desc.max_warps_sm, 48);
+    assert_int_equal(entry.desc.max_grid[0], 2147483647);
+    assert_int_equal(entry.desc.max_block[2], 64);
+    assert_true(entry.desc.memory_bandwidth > 272e9 && entry.desc.memory_bandwidth < 274e9);
+    kiln_device_entry_finish(&entry);
+}
+
+// Whatever is in the folder is whole and agrees with itself.
+static void catalog_is_sound(void **state) {
+    (void)state;
+    struct kiln_buf names = {0};
+    size_t count = 0;
+    kiln_device_names(folder, &names);
+    assert_non_null(names.data);
+    for (char *name = names.data; *name;) {
+        size_t len = strcspn(name, ",");
+        char *next = name + len + (name[len] ? 2 : 0);
+        name[len] = '\0';
+        struct kiln_device_entry entry;
+        get(&entry, folder, name);
+        const struct kiln_device *d = &entry.desc;
+        char target[16];
+        snprintf(target, sizeof(target), "sm_%d", d->cc);
+        assert_memory_equal(d->target, target, strlen(target));
+        assert_int_equal(d->max_warps_sm * d->warp_size, d->max_threads_sm);
+        assert_int_equal(d->regs_sm, 65536);
+        assert_int_equal(d->reg_unit, 256);
+        assert_int_equal(d->smem_block_optin + d->smem_reserved, d->smem_sm);
+        assert_true(d->sm_count > 0 && d->max_blocks_sm >= 16 && d->smem_block == 49152);
+        assert_int_equal(d->max_cluster, d->cc >= 90 ? 8 : 1);
+        if (strncmp(name, "sm_", 3) != 0) {
+            assert_true(d->memory_bytes > 0 && d->memory_bandwidth > 0 && d->l2_bytes > 0);
+        }
+        kiln_device_entry_finish(&entry);
+        count++;
+        name = next;
+    }
+    assert_true(count >= 19);
+    kiln_buf_finish(&names);
+}
+
+static void catalog_takes_targets_with_a_suffix(void **state) {
+    (void)state;
+    struct kiln_device_entry entry;
+    get(&entry, folder, "sm_90a");
+    assert_string_equal(entry.desc.target, "sm_90a");
+    assert_int_equal(entry.desc.cc, 90);
+    kiln_device_entry_finish(&entry);
+    get(&entry, folder, "H200");
+    assert_string_equal(entry.desc.target, "sm_90a");
+    kiln_device_entry_finish(&entry);
+}
+
+static void catalog_lists_what_there_is(void **state) {
+    (void)state;
+    static const char *const bad[] = {"sm_999", "gb11", "../default", "", "sm_", "a"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct kiln_device_entry entry;
+        struct kiln_err err = {0};
+        assert_int_equal(kiln_device_find(&entry, folder, bad[i], &err), KILN_STATUS_USAGE);
+        assert_non_null(strstr(err.text, "gb10"));
+        kiln_device_entry_finish(&entry);
+    }
+}
+
+static void refuse(const char *text, const char *what) {
+    char path[96];
+    struct kiln_err err = {0};
+    struct kiln_device_entry entry;
+    snprintf(path, sizeof(path), "%s/x.ini", root);
+    assert_int_equal(kiln_file_write(path, text, strlen(text), &err), KILN_STATUS_OK);
+    enum kiln_status status = kiln_device_find(&entry, root, "x", &err);
+    kiln_device_entry_finish(&entry);
+    assert_true(status == KILN_STATUS_CONFIG || status == KILN_STATUS_FILE);
+    if (!strstr(err.text, what)) {
+        fail_msg("'%s' does not mention '%s'", err.text, what);
+    }
+}
+
+static void catalog_refuses_files_that_are_not_right(void **state) {
+    (void)state;
+    refuse("[device]\nname = X\ntarget = sm_80\nsm_count = 1\n", "cc are needed");
+    refuse("[device]\ncc = 80x\n", "x.ini:2: cc = 80x");
+    refuse("[device]\ncc = -1\n", "whole number");
+    refuse("[device]\ncc = 99999999999\n", "whole number");
+    refuse("[device]\nmax_grid = 1,2\n", "X,Y,Z");
+    refuse("[device]\nsm_coutn = 1\n", "did you mean 'sm_count'");
+    refuse("[other]\ncc = 80\n", "[device]");
+    refuse("[device]\nbase = x\n", "cannot have a base");
+    refuse("[device]\nbase = absent\n", "absent.ini");
+}
+
+static void catalog_lives_through_failed_allocations(void **state) {
+    (void)state;
+    int done = 0;
+    for (uint64_t n = 1; !done && n < 1000; n++) {
+        struct kiln_device_entry entry;
+        struct kiln_err err = {0};
+        kiln_mem_fail_at(n, 0);
+        enum kiln_status status = kiln_device_find(&entry, folder, "gb10", &err);
+        done = kiln_mem_count() < n;
+        kiln_mem_fail_at(0, 0);
+        assert_true(done ? status == KILN_STATUS_OK : status != KILN_STATUS_OK);
+        kiln_device_entry_finish(&entry);
+    }
+    assert_true(done);
+}
+
+static int set_up(void **state) {
+    (void)state;
+    const char *source = getenv("KILN_TEST_SRC");
+    folder = source ? kiln_asprintf("%s/configs/devices", source) : NULL;
+    snprintf(root, sizeof(root), "/tmp/kiln-catalog-XXXXXX");
+    return folder && mkdtemp(root) ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    char command[96];
+    kiln_free(folder);
+    snprintf(command, sizeof(command), "rm -rf %s", root);
+    return system(command) == 0 ? 0 : -1; // NOLINT: a path that mkdtemp made
+}
+
+int main(void) {
+#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+            CASE(catalog_has_the_limits_of_gb10),
+            CASE(catalog_is_sound),
+            CASE(catalog_takes_targets_with_a_suffix),
+            CASE(catalog_lists_what_there_is),
+            CASE(catalog_refuses_files_that_are_not_right),
+            CASE(catalog_lives_through_failed_allocations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
