@@ -23,6 +23,12 @@ enum kiln_status kiln_common_registry(
     if (common->verbose && kiln_log_get_level() < KILN_LOG_INFO) {
         kiln_log_set_level(common->verbose > 1 ? KILN_LOG_DEBUG : KILN_LOG_INFO);
     }
+    for (size_t i = 0; i < common->plugin_dirs.count; i++) {
+        if (!common->plugin_dirs
+                        .items[i][0]) { // an unset variable must not mean the current folder
+            return kiln_err_set(err, KILN_STATUS_USAGE, "--plugin-dir is empty: name a folder");
+        }
+    }
     KILN_TRY(kiln_registry_create(registry, err));
     enum kiln_status status = kiln_registry_add_default(
             *registry, common->plugin_dirs.items, common->plugin_dirs.count, err);

@@ -266,7 +266,8 @@ static int write_all(int fd, const void *data, size_t size) {
 // Devices and pipes are written as they are: a rename would put a plain file in place of /dev/null.
 static enum kiln_status write_in_place(
         const char *path, const void *data, size_t size, struct kiln_err *err) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    // O_APPEND: /dev/stdout may be a file that holds something already.
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
     if (fd < 0) {
         return path_error(err, path, "open it for writing");
     }
@@ -364,7 +365,8 @@ enum kiln_status kiln_file_write(
     if (S_ISDIR(st.st_mode)) {
         return kiln_err_set(err, KILN_STATUS_FILE, "%s: cannot write it: is a directory", path);
     }
-    if (!S_ISREG(st.st_mode)) {
+    // What /dev/stdout leads to may be a regular file, which is written through, not replaced.
+    if (!S_ISREG(st.st_mode) || strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0) {
         return write_in_place(path, data, size, err);
     }
     if (access(path, W_OK) != 0) { // a rename would not ask

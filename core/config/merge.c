@@ -95,6 +95,10 @@ static int names_another(
     return old && fresh && strcmp(old->value, fresh->value) != 0;
 }
 
+static int is_set(const char *where) {
+    return strcmp(where, "--set") == 0;
+}
+
 // Takes out what belonged to the variant that a later layer replaces.
 static void drop_outdated(struct kiln_section *section, const struct kiln_section *layer) {
     int variant = names_another(section, layer, "variant");
@@ -104,8 +108,10 @@ static void drop_outdated(struct kiln_section *section, const struct kiln_sectio
     size_t kept = 0;
     for (size_t i = 0; i < section->n_entries; i++) {
         struct kiln_entry *entry = &section->entries[i];
-        if (kiln_key_is_geometry(entry->key) || strcmp(entry->key, "source") == 0 ||
-                (variant && strcmp(entry->key, "plugin") == 0)) {
+        int outdated = kiln_key_is_geometry(entry->key) || strcmp(entry->key, "source") == 0 ||
+                       (variant && strcmp(entry->key, "plugin") == 0);
+        // What one command line sets belongs together, in whatever order it is written.
+        if (outdated && !(is_set(entry->where) && is_set(layer->where))) {
             finish_entry(entry);
         } else {
             section->entries[kept++] = *entry;

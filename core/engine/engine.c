@@ -302,6 +302,9 @@ static enum kiln_status take_rows(struct kiln_engine *engine, const struct kiln_
 static enum kiln_status eval(struct kiln_engine *engine, const int32_t *ids, int64_t n,
         int64_t first, kiln_logits_fn take, void *arg, float *last, struct kiln_err *err) {
     KILN_TRY(check_ids(engine, ids, n, err));
+    if (engine->params.progress && n > 1) {
+        engine->params.progress(engine->params.progress_arg, 0, n);
+    }
     for (int64_t at = 0; at < n;) {
         int64_t rows = n - at < engine->ubatch ? n - at : engine->ubatch;
         struct kiln_schedule *body;

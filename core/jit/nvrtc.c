@@ -102,8 +102,10 @@ static void identify_file(struct kiln_buf *text, const char *path) {
     kiln_map_close(&map);
 }
 
-// The builtins library holds device headers that are compiled in: it is part of the build.
-static void identify_builtins(struct kiln_buf *text, const struct kiln_nvrtc *n) {
+// The builtins library holds device headers that are compiled in: it is part of the build. NVRTC
+// asks the loader for it by its bare name, which fails where its folder is on no search path;
+// opened here by its path first, it is there already.
+static void take_builtins(struct kiln_buf *text, const struct kiln_nvrtc *n) {
     const char *slash = strrchr(n->path, '/');
     char *path = kiln_asprintf("%.*s/libnvrtc-builtins.so.%d.%d",
             slash ? (int)(slash - n->path) : 1, slash ? n->path : ".", n->major, n->minor);
@@ -111,6 +113,7 @@ static void identify_builtins(struct kiln_buf *text, const struct kiln_nvrtc *n)
         text->failed = 1;
     } else if (kiln_file_exists(path)) {
         identify_file(text, path);
+        (void)dlopen(path, RTLD_NOW | RTLD_LOCAL); // NVRTC itself says what is wrong if this fails
     } else {
         kiln_buf_puts(text, " builtins elsewhere");
     }
@@ -142,7 +145,7 @@ static enum kiln_status describe(struct kiln_nvrtc *n, struct kiln_err *err) {
     struct kiln_buf text = {0};
     kiln_buf_printf(&text, "%d.%d", n->major, n->minor);
     identify_file(&text, n->path);
-    identify_builtins(&text, n);
+    take_builtins(&text, n);
     n->identity = kiln_buf_take(&text);
     return n->identity ? KILN_STATUS_OK : kiln_err_nomem(err, "NVRTC's identity");
 }

@@ -30,6 +30,35 @@ void kiln_library_close(void *handle) {
 
 static const char not_regular[] = "not a regular file; name the plugin's .so file itself";
 
+static const char cut_short[] = "the file is cut short; build or copy the plugin again";
+
+// The loader maps what the header promises and dies of SIGBUS where the file ends before it.
+static const char *look_at_elf(FILE *file, uint64_t size) {
+    Elf64_Ehdr head;
+    size_t n = fread(&head, 1, sizeof(head), file);
+    if (n < SELFMAG || memcmp(&head, ELFMAG, SELFMAG) != 0) {
+        return "not a shared library (no ELF header); name a file made by `cc -shared -fPIC`";
+    }
+    if (n < sizeof(head)) {
+        return cut_short;
+    }
+    if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_phentsize != sizeof(Elf64_Phdr)) {
+        return NULL; // another machine's: the loader says so
+    }
+    if (head.e_shoff > size || size - head.e_shoff < (uint64_t)head.e_shnum * head.e_shentsize) {
+        return cut_short;
+    }
+    for (unsigned i = 0; i < head.e_phnum; i++) {
+        Elf64_Phdr part;
+        if (fseek(file, (long)(head.e_phoff + i * sizeof(part)), SEEK_SET) != 0 ||
+                fread(&part, 1, sizeof(part), file) != sizeof(part) || part.p_offset > size ||
+                part.p_filesz > size - part.p_offset) {
+            return cut_short;
+        }
+    }
+    return NULL;
+}
+
 // What dlopen would refuse with fewer words: checked first, so that the message can say what to do.
 static const char *look_at_file(const char *path) {
     struct stat info;
@@ -47,13 +76,9 @@ static const char *look_at_file(const char *path) {
     if (!file) {
         return "the file cannot be read; check its permissions";
     }
-    unsigned char magic[SELFMAG] = {0};
-    size_t n = fread(magic, 1, sizeof(magic), file);
+    const char *fault = look_at_elf(file, (uint64_t)info.st_size);
     (void)fclose(file);
-    return n == sizeof(magic) && memcmp(magic, ELFMAG, SELFMAG) == 0
-                   ? NULL
-                   : "not a shared library (no ELF header); name a file made by "
-                     "`cc -shared -fPIC`";
+    return fault;
 }
 
 // The loader's text in our words. Only the wording depends on its format: what is not recognised is
@@ -82,7 +107,8 @@ static enum kiln_status explain(const char *path, const char *loader, struct kil
 enum kiln_status kiln_library_open(
         const char *path, void **handle, const struct kiln_plugin **entry, struct kiln_err *err) {
     const char *fault = look_at_file(path);
-    if (fault == not_regular) { // opening a pipe would wait for its other end
+    // opening a pipe would wait for its other end, mapping a file that is cut short kills
+    if (fault == not_regular || fault == cut_short) {
         return kiln_err_set(err, KILN_STATUS_FILE, "%s", fault);
     }
     // Also where the fault is known: the loader's own text belongs into the message.

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -155,6 +156,7 @@ static _Noreturn void be_child(const char *path, int fd) {
     static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGINT};
     const struct rlimit no_core = {0, 0};
     (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); // Ctrl-C ends kiln alone: the group is another
     (void)setrlimit(RLIMIT_CORE, &no_core);
     for (size_t i = 0; i < sizeof(deadly) / sizeof(deadly[0]); i++) {
         (void)signal(deadly[i], SIG_DFL);

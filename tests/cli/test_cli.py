@@ -116,6 +116,15 @@ def run_cases(folder):
           and document["device"] == "cpu")
     with open(tokens, encoding="ascii") as written:
         check("tokens-out has the same", [int(line) for line in written] == document["ids"])
+    through = os.path.join(folder, "through")
+    with open(through, "w", encoding="ascii") as out:
+        out.write("before\n")
+        out.flush()
+        subprocess.run([kiln, "run", "-m", model, "--prompt-ids", prompt, "-n", "2", "--greedy",
+                        "--tokens-out", "/dev/stdout"], stdout=out, stderr=subprocess.DEVNULL, timeout=60,
+                       check=True)
+    with open(through, encoding="ascii") as out:
+        check("tokens-out to /dev/stdout keeps what is there", out.read().startswith("before\n"))
     again = json.loads(run("run", "-m", model, "--prompt-ids", prompt, "-n", "5", "--greedy", "--json", "-t",
                            "1").stdout)
     check("one thread gives the same ids", again["ids"] == document["ids"])
@@ -161,6 +170,17 @@ def config_cases(folder):
     os.makedirs(bad)
     with open(os.path.join(bad, "fa.so"), "w", encoding="ascii") as out:
         out.write("this is text\n")
+    with open(os.path.join(os.path.dirname(kiln), "plugins/cpu/cpu.so"), "rb") as whole:
+        library = whole.read()
+    for size in (40, 100, 3000, len(library) // 2, len(library) - 1):
+        with open(os.path.join(bad, "cut%d.so" % size), "wb") as out:
+            out.write(library[:size])
+    case("libraries that are cut short are named and the rest runs", ["plugins", "list", "--plugin-dir", bad],
+         0, err=r"cut3000\.so.*cut short", out="cpu .*exact")
+    case("an empty --plugin-dir is not the current folder", ["plugins", "list", "--plugin-dir", ""], 2,
+         err="--plugin-dir is empty")
+    case("--set before the variant counts too", ["config", "check", "--set", "norm.NONE=3", "--set",
+         "norm.variant=exact"], 2, err="NONE")
     case("a broken plugin is named and the rest runs", ["plugins", "list", "--plugin-dir", bad], 0,
          err=r"fa\.so", out="cpu .*exact")
 
