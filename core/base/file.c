@@ -353,6 +353,13 @@ static enum kiln_status replace_file(const char *path, const struct stat *old, c
     return failed ? path_error(err, path, "write it") : KILN_STATUS_OK;
 }
 
+// Whether the path stands for a file that the process has open: one that is written through, not
+// replaced, also where it is a regular file.
+static int names_open_file(const char *path) {
+    return strcmp(path, "/dev/stdout") == 0 || strcmp(path, "/dev/stderr") == 0 ||
+           strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/proc/self/fd/", 14) == 0;
+}
+
 enum kiln_status kiln_file_write(
         const char *path, const void *data, size_t size, struct kiln_err *err) {
     struct stat st;
@@ -365,8 +372,7 @@ enum kiln_status kiln_file_write(
     if (S_ISDIR(st.st_mode)) {
         return kiln_err_set(err, KILN_STATUS_FILE, "%s: cannot write it: is a directory", path);
     }
-    // What /dev/stdout leads to may be a regular file, which is written through, not replaced.
-    if (!S_ISREG(st.st_mode) || strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0) {
+    if (!S_ISREG(st.st_mode) || names_open_file(path)) {
         return write_in_place(path, data, size, err);
     }
     if (access(path, W_OK) != 0) { // a rename would not ask
