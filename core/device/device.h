@@ -63,6 +63,7 @@ struct kiln_dev {
     const struct kiln_dev_ops *ops;
     struct kiln_device desc;
     char id[32];            // "cpu", "cuda:0", "sim:sm_80"
+    char bus_id[32];        // PCI address of a card, "0000:1b:00.0"; empty where there is none
     struct kiln_pool *pool; // threads for work that stays on the host; owned
 };
 

@@ -183,6 +183,9 @@ static enum kiln_status start(struct kiln_cuda *cuda, int32_t number,
     void *context;
     KILN_TRY(open_device(&cuda->cu, number, &cuda->handle, err));
     KILN_TRY(kiln_cuda_fill_desc(cu, cuda->handle, &cuda->dev.desc, &cuda->names, err));
+    KILN_TRY(kiln_cu_check(cu,
+            cu->device_bus_id(cuda->dev.bus_id, sizeof(cuda->dev.bus_id), cuda->handle),
+            "cuDeviceGetPCIBusId", cuda->names.name, err));
     KILN_TRY(kiln_cu_check(cu, cu->context_retain(&context, cuda->handle),
             "cuDevicePrimaryCtxRetain", cuda->names.name, err));
     cuda->retained = 1;

@@ -53,6 +53,7 @@ enum {
     X(device_count, "cuDeviceGetCount", (int *)) \
     X(device_get, "cuDeviceGet", (int *, int)) \
     X(device_name, "cuDeviceGetName", (char *, int, int)) \
+    X(device_bus_id, "cuDeviceGetPCIBusId", (char *, int, int)) \
     X(device_memory, "cuDeviceTotalMem_v2", (size_t *, int)) \
     X(device_attribute, "cuDeviceGetAttribute", (int *, int, int)) \
     X(context_retain, "cuDevicePrimaryCtxRetain", (void **, int)) \
