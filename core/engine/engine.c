@@ -353,3 +353,13 @@ enum kiln_status kiln_engine_describe(
     kiln_schedule_print(schedule, text);
     return text->failed ? kiln_err_nomem(err, "a description") : KILN_STATUS_OK;
 }
+
+enum kiln_status kiln_engine_sums(
+        struct kiln_engine *engine, int64_t rows, struct kiln_buf *text, struct kiln_err *err) {
+    struct kiln_schedule *schedule;
+    KILN_TRY(body_for(engine, rows < engine->ubatch ? rows : engine->ubatch, &schedule, err));
+    kiln_schedule_sums(schedule, text);
+    KILN_TRY(head_for(engine, 0, &schedule, err));
+    kiln_schedule_sums(schedule, text);
+    return text->failed ? kiln_err_nomem(err, "the orders of sums") : KILN_STATUS_OK;
+}

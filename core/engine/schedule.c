@@ -312,3 +312,24 @@ void kiln_schedule_print(const struct kiln_schedule *schedule, struct kiln_buf *
         kiln_buf_puts(text, "\n");
     }
 }
+
+void kiln_schedule_sums(const struct kiln_schedule *schedule, struct kiln_buf *text) {
+    for (size_t i = 0; i < schedule->n_steps; i++) {
+        const struct kiln_step *step = &schedule->steps[i];
+        int named = 1;
+        kiln_buf_puts(text, step->slot);
+        for (uint32_t j = 0; j < step->planned->n_launches; j++) {
+            const char *order = step->planned->launches[j].record.sum_order;
+            kiln_buf_printf(text, " %s", order ? order : step->planned->launches[j].record.kernel);
+            named &= order != NULL;
+        }
+        if (!named) { // then any other variant or geometry may sum otherwise
+            kiln_buf_printf(text, " %s/%s", step->plugin->name, step->variant->name);
+            for (uint32_t j = 0; j < step->geometry.n_values; j++) {
+                kiln_buf_printf(
+                        text, " %s=%" PRId64, step->geometry.names[j], step->geometry.values[j]);
+            }
+        }
+        kiln_buf_puts(text, "\n");
+    }
+}

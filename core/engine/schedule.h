@@ -83,4 +83,9 @@ KILN_MUST_CHECK enum kiln_status kiln_schedule_run(
 // One line a step: slot, plugin, variant, geometry, launches. For -v and tests.
 void kiln_schedule_print(const struct kiln_schedule *schedule, struct kiln_buf *text);
 
+// In which order each step sums floats, a line a step: slot and the plan's names of its orders;
+// where a launch names none, variant and geometry stand for it. Two schedules with the same lines
+// give the same bits.
+void kiln_schedule_sums(const struct kiln_schedule *schedule, struct kiln_buf *text);
+
 #endif

@@ -1,0 +1,222 @@
+// ab: rounds of base, change and base, and what they say.
+#include "lab/ab.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+enum arm {
+    ARM_BASE,
+    ARM_CHANGE,
+    ARM_CONTROL, // the base once more
+    ARMS
+};
+
+// Every order once in six rounds: each arm is first, second and last equally often, and follows
+// each other arm equally often.
+static const enum arm orders[6][ARMS] = {
+        {ARM_BASE, ARM_CHANGE, ARM_CONTROL},
+        {ARM_CONTROL, ARM_CHANGE, ARM_BASE},
+        {ARM_CHANGE, ARM_BASE, ARM_CONTROL},
+        {ARM_CONTROL, ARM_BASE, ARM_CHANGE},
+        {ARM_CHANGE, ARM_CONTROL, ARM_BASE},
+        {ARM_BASE, ARM_CONTROL, ARM_CHANGE},
+};
+
+struct run {
+    struct kiln_twin *twin;
+    const struct kiln_ab_params *params;
+    int32_t *ids; // (depth + n) any tokens of the vocabulary
+    int64_t n;    // measured tokens
+    float *logits;
+    struct kiln_health_reader *health;
+};
+
+static enum kiln_status start(struct run *run, struct kiln_err *err) {
+    int64_t n_vocab = run->twin->model->params.n_vocab;
+    int64_t count = run->params->depth + run->n;
+    run->ids = kiln_calloc((size_t)count, sizeof(*run->ids));
+    run->logits = kiln_alloc((size_t)n_vocab * sizeof(*run->logits));
+    if (!run->ids || !run->logits) {
+        return kiln_err_nomem(err, "a comparison");
+    }
+    for (int64_t i = 0; i < count; i++) {
+        run->ids[i] = (int32_t)((i * 7919 + 1) % n_vocab);
+    }
+    run->health = kiln_health_open(run->twin->dev);
+    return KILN_STATUS_OK;
+}
+
+static void finish(struct run *run) {
+    kiln_health_close(run->health);
+    kiln_free(run->ids);
+    kiln_free(run->logits);
+}
+
+// The measured tokens, behind the first `depth`, which stay in the cache from run to run.
+static enum kiln_status measure(
+        struct run *run, enum kiln_side side, double *seconds, struct kiln_err *err) {
+    struct kiln_engine *engine = run->twin->engine[side];
+    const int32_t *ids = run->ids + run->params->depth;
+    int64_t chunk = run->params->n_prompt > 0 ? run->n : 1;
+    kiln_engine_truncate(engine, run->params->depth);
+    double from = kiln_clock_seconds();
+    for (int64_t at = 0; at < run->n; at += chunk) {
+        KILN_TRY(kiln_engine_eval(engine, ids + at, chunk, run->logits, err));
+    }
+    *seconds = kiln_clock_seconds() - from;
+    return KILN_STATUS_OK;
+}
+
+// Fills the context and runs everything once: compiles, caches and clocks are warm after it.
+static enum kiln_status warm(struct run *run, enum kiln_side side, struct kiln_err *err) {
+    struct kiln_engine *engine = run->twin->engine[side];
+    double seconds;
+    kiln_engine_truncate(engine, 0);
+    if (run->params->depth > 0) {
+        KILN_TRY(kiln_engine_eval(engine, run->ids, run->params->depth, run->logits, err));
+    }
+    return measure(run, side, &seconds, err);
+}
+
+// How much faster than `base` the other is, in percent of speed.
+static double faster(double base, double other) {
+    return 100 * (base / other - 1);
+}
+
+static enum kiln_status round_of(
+        struct run *run, size_t index, struct kiln_ab_pair *pair, struct kiln_err *err) {
+    double seconds[ARMS] = {0};
+    for (int i = 0; i < ARMS; i++) {
+        enum arm arm = orders[index % 6][i];
+        enum kiln_side side = arm == ARM_CHANGE ? KILN_SIDE_CHANGE : KILN_SIDE_BASE;
+        KILN_TRY(measure(run, side, &seconds[arm], err));
+    }
+    pair->base = 0.5 * (seconds[ARM_BASE] + seconds[ARM_CONTROL]);
+    pair->change = seconds[ARM_CHANGE];
+    pair->control = seconds[ARM_CONTROL];
+    pair->pct = faster(pair->base, pair->change);
+    pair->control_pct = faster(seconds[ARM_BASE], seconds[ARM_CONTROL]);
+    pair->health = kiln_health_read(run->health);
+    return KILN_STATUS_OK;
+}
+
+enum column {
+    COLUMN_PCT,
+    COLUMN_CONTROL,
+    COLUMN_BASE,
+    COLUMN_CHANGE,
+    COLUMN_CLOCK,
+    COLUMNS
+};
+
+static double column_of(const struct kiln_ab_pair *pair, enum column column) {
+    switch (column) {
+    case COLUMN_PCT:
+        return pair->pct;
+    case COLUMN_CONTROL:
+        return pair->control_pct;
+    case COLUMN_BASE:
+        return pair->base;
+    case COLUMN_CHANGE:
+        return pair->change;
+    case COLUMN_CLOCK:
+    case COLUMNS:
+        break;
+    }
+    return pair->health.sm_mhz;
+}
+
+static enum kiln_status look(
+        struct run *run, struct kiln_ab *ab, double alpha, struct kiln_err *err) {
+    double *values = kiln_alloc(ab->n * COLUMNS * sizeof(*values));
+    if (!values) {
+        return kiln_err_nomem(err, "the pairs of a comparison");
+    }
+    double *column[COLUMNS];
+    for (int c = 0; c < COLUMNS; c++) {
+        column[c] = values + (size_t)c * ab->n;
+        for (size_t i = 0; i < ab->n; i++) {
+            column[c][i] = column_of(&ab->pairs[i], (enum column)c);
+        }
+    }
+    enum kiln_status status = kiln_judge(column[COLUMN_PCT], column[COLUMN_CONTROL], ab->n,
+            run->params->bar, alpha, run->params->seed, &ab->effect, err);
+    ab->base_rate = (double)run->n / kiln_median(column[COLUMN_BASE], ab->n);
+    ab->change_rate = (double)run->n / kiln_median(column[COLUMN_CHANGE], ab->n);
+    int32_t usual = (int32_t)kiln_median(column[COLUMN_CLOCK], ab->n);
+    ab->disturbed = 0;
+    for (size_t i = 0; i < ab->n; i++) {
+        ab->pairs[i].disturbed = kiln_health_disturbed(&ab->pairs[i].health, usual);
+        ab->disturbed += ab->pairs[i].disturbed != 0;
+    }
+    ab->looks++;
+    kiln_free(values);
+    return status;
+}
+
+static enum kiln_status rounds(struct run *run, struct kiln_ab *ab, struct kiln_err *err) {
+    const struct kiln_ab_params *p = run->params;
+    for (int64_t i = 0; i < p->rounds; i++) {
+        if (p->stop && p->stop()) {
+            return kiln_err_set(err, KILN_STATUS_INTERRUPTED,
+                    "interrupted after %lld of %lld rounds", (long long)i, (long long)p->rounds);
+        }
+        KILN_TRY(round_of(run, (size_t)i, &ab->pairs[ab->n], err));
+        ab->n++;
+        if (p->progress) {
+            p->progress(p->progress_arg, i + 1, p->rounds);
+        }
+        if (p->until_decided && ab->n % KILN_AB_LOOK == 0) {
+            KILN_TRY(look(run, ab, kiln_alpha_of_look(p->alpha, ab->looks + 1), err));
+            if (ab->effect.verdict != KILN_VERDICT_NEUTRAL) {
+                return KILN_STATUS_OK;
+            }
+        }
+    }
+    if (p->until_decided && ab->n % KILN_AB_LOOK == 0) {
+        return KILN_STATUS_OK;
+    }
+    return look(run, ab, p->until_decided ? kiln_alpha_of_look(p->alpha, ab->looks + 1) : p->alpha,
+            err);
+}
+
+static enum kiln_status check(
+        const struct kiln_twin *twin, const struct kiln_ab_params *p, struct kiln_err *err) {
+    int64_t n = p->n_prompt > 0 ? p->n_prompt : p->n_gen;
+    for (int side = KILN_SIDE_BASE; side <= KILN_SIDE_CHANGE; side++) {
+        int64_t ctx = kiln_engine_ctx(twin->engine[side]);
+        if (p->depth + n > ctx) {
+            return kiln_err_set(err, KILN_STATUS_USAGE,
+                    "%lld tokens at depth %lld do not fit: the %s's context holds %lld; -c makes "
+                    "it "
+                    "larger",
+                    (long long)n, (long long)p->depth, kiln_side_name((enum kiln_side)side),
+                    (long long)ctx);
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+enum kiln_status kiln_ab_run(struct kiln_twin *twin, const struct kiln_ab_params *params,
+        struct kiln_ab *ab, struct kiln_err *err) {
+    *ab = (struct kiln_ab){0};
+    struct run run = {.twin = twin,
+            .params = params,
+            .n = params->n_prompt > 0 ? params->n_prompt : params->n_gen};
+    KILN_TRY(check(twin, params, err));
+    ab->pairs = kiln_calloc((size_t)params->rounds, sizeof(*ab->pairs));
+    enum kiln_status status = ab->pairs ? start(&run, err) : kiln_err_nomem(err, "a comparison");
+    for (int side = KILN_SIDE_BASE; status == KILN_STATUS_OK && side <= KILN_SIDE_CHANGE; side++) {
+        status = warm(&run, (enum kiln_side)side, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        status = rounds(&run, ab, err);
+    }
+    finish(&run);
+    return status;
+}
+
+void kiln_ab_finish(struct kiln_ab *ab) {
+    kiln_free(ab->pairs);
+    *ab = (struct kiln_ab){0};
+}

@@ -1,0 +1,55 @@
+// ab: is the change faster on the whole wall, beyond noise? Base and change run interleaved in one
+// process and one window, with a second run of the base in every round: base against base is the
+// control that measures the noise, instead of assuming it.
+//
+// A round is one run of each arm (base, change, base again) in an order that goes through all six
+// permutations. Differences are taken within the round, so that slow drift falls out. The wall is
+// the host's clock from handing over the tokens to the device having finished.
+#ifndef KILN_LAB_AB_H
+#define KILN_LAB_AB_H
+
+#include "lab/health.h"
+#include "lab/stats.h"
+#include "lab/twin.h"
+
+struct kiln_ab_params {
+    int64_t n_prompt, n_gen; // one of them: tokens of a prefill, or of a decode one by one
+    int64_t depth;           // tokens in the context before
+    int64_t rounds;          // at most; at least KILN_AB_MIN_ROUNDS
+    double bar;              // percent that a change must bring, 1.5
+    double alpha;            // error rate of the verdict, all looks together: 0.001
+    int until_decided;       // look every KILN_AB_LOOK rounds, stop at LAND or REVERT
+    uint64_t seed;           // of the resampling
+    int (*stop)(void);       // asked between rounds, or NULL
+    void (*progress)(void *arg, int64_t done, int64_t total); // rounds, or NULL
+    void *progress_arg;
+};
+
+enum {
+    KILN_AB_MIN_ROUNDS = 6,
+    KILN_AB_LOOK = 6
+};
+
+struct kiln_ab_pair {
+    double base, change, control; // seconds; base is the mean of the round's two runs of it
+    double pct, control_pct;      // percent, positive when change (the second base run) is faster
+    struct kiln_health health;    // after the round
+    int disturbed;                // see kiln_health_disturbed; counted in all the same
+};
+
+struct kiln_ab {
+    struct kiln_ab_pair *pairs;
+    size_t n;
+    struct kiln_effect effect;
+    size_t disturbed;
+    int64_t looks;
+    double base_rate, change_rate; // tokens a second, medians
+};
+
+// Runs one comparison. More tokens than a context holds is KILN_STATUS_USAGE. The caller ends *ab
+// with kiln_ab_finish, also after a failure.
+KILN_MUST_CHECK enum kiln_status kiln_ab_run(struct kiln_twin *twin,
+        const struct kiln_ab_params *params, struct kiln_ab *ab, struct kiln_err *err);
+void kiln_ab_finish(struct kiln_ab *ab);
+
+#endif

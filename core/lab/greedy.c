@@ -1,0 +1,145 @@
+// greedy: two engines in step until they part.
+#include "lab/greedy.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+struct walk {
+    struct kiln_twin *twin;
+    float *logits[2]; // (V) of base and change
+    struct kiln_greedy *result;
+};
+
+static enum kiln_status eval_both(
+        struct walk *walk, const int32_t *ids, int64_t n, struct kiln_err *err) {
+    for (int side = KILN_SIDE_BASE; side <= KILN_SIDE_CHANGE; side++) {
+        enum kiln_status status =
+                kiln_engine_eval(walk->twin->engine[side], ids, n, walk->logits[side], err);
+        if (status != KILN_STATUS_OK) {
+            kiln_err_prefix(err, "%s: ", kiln_side_name((enum kiln_side)side));
+            return status;
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+// Looks at the logits of one step; *id: the base's token.
+static enum kiln_status compare_step(
+        struct walk *walk, int64_t step, int32_t *id, struct kiln_err *err) {
+    struct kiln_row_diff diff;
+    struct kiln_greedy *result = walk->result;
+    kiln_row_compare(
+            walk->logits[0], walk->logits[1], walk->twin->model->params.n_vocab, -1, &diff);
+    for (int side = 0; side < 2; side++) {
+        if (!diff.top[side].finite) {
+            return kiln_err_set(err, KILN_STATUS_CHECK,
+                    "%s: the logits of step %lld are not finite numbers",
+                    kiln_side_name((enum kiln_side)side), (long long)step);
+        }
+    }
+    result->steps = step + 1;
+    result->noise = diff.noise > result->noise ? diff.noise : result->noise;
+    if (step == 0 || diff.top[0].gap < result->min_gap) {
+        result->min_gap = diff.top[0].gap;
+        result->min_step = step;
+    }
+    if (diff.top[0].id != diff.top[1].id) {
+        result->fork = step;
+        result->at_fork = diff;
+    }
+    *id = diff.top[0].id;
+    return KILN_STATUS_OK;
+}
+
+static int is_full(const struct kiln_twin *twin) {
+    for (int side = KILN_SIDE_BASE; side <= KILN_SIDE_CHANGE; side++) {
+        if (kiln_engine_n_past(twin->engine[side]) >= kiln_engine_ctx(twin->engine[side])) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static enum kiln_status go(
+        struct walk *walk, const int32_t *ids, int64_t n_prompt, int64_t n, struct kiln_err *err) {
+    int32_t id;
+    KILN_TRY(eval_both(walk, ids, n_prompt, err));
+    KILN_TRY(compare_step(walk, 0, &id, err));
+    for (int64_t step = 1; step < n && walk->result->fork < 0 && !is_full(walk->twin); step++) {
+        KILN_TRY(eval_both(walk, &id, 1, err));
+        KILN_TRY(compare_step(walk, step, &id, err));
+    }
+    return KILN_STATUS_OK;
+}
+
+enum kiln_status kiln_greedy_compare(struct kiln_twin *twin, const int32_t *ids, int64_t n_prompt,
+        int64_t n, struct kiln_greedy *result, struct kiln_err *err) {
+    *result = (struct kiln_greedy){.fork = -1};
+    size_t n_vocab = (size_t)twin->model->params.n_vocab;
+    float *logits = kiln_alloc(2 * n_vocab * sizeof(*logits));
+    if (!logits) {
+        return kiln_err_nomem(err, "two rows of logits");
+    }
+    struct walk walk = {.twin = twin, .logits = {logits, logits + n_vocab}, .result = result};
+    for (int side = KILN_SIDE_BASE; side <= KILN_SIDE_CHANGE; side++) {
+        kiln_engine_truncate(twin->engine[side], 0);
+    }
+    enum kiln_status status = go(&walk, ids, n_prompt, n, err);
+    kiln_free(logits);
+    return status;
+}
+
+// ---- What is summed in another order ------------------------------------------------------------
+
+// Whether one of text's lines is `line`, of len bytes.
+static int has_line(const char *text, const char *line, size_t len) {
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        if (n == len && memcmp(text, line, len) == 0) {
+            return 1;
+        }
+        text += n + (text[n] != 0);
+    }
+    return 0;
+}
+
+// Appends the lines of `ours` that `theirs` does not have, once each, each behind `mark`.
+static void own_lines(
+        const char *ours, const char *theirs, const char *mark, struct kiln_buf *text) {
+    struct kiln_buf seen = {0};
+    while (*ours) {
+        size_t n = strcspn(ours, "\n");
+        if (!has_line(theirs, ours, n) && !has_line(seen.data ? seen.data : "", ours, n)) {
+            kiln_buf_printf(&seen, "%.*s\n", (int)n, ours);
+            kiln_buf_printf(text, "%s%.*s\n", mark, (int)n, ours);
+        }
+        ours += n + (ours[n] != 0);
+    }
+    text->failed |= seen.failed;
+    kiln_buf_finish(&seen);
+}
+
+enum kiln_status kiln_regrouped(
+        struct kiln_twin *twin, int64_t rows, struct kiln_buf *text, struct kiln_err *err) {
+    int64_t counts[2] = {rows, 1};
+    enum kiln_status status = KILN_STATUS_OK;
+    for (int i = 0; status == KILN_STATUS_OK && i < 2; i++) {
+        struct kiln_buf sums[2] = {{0}, {0}};
+        for (int side = 0; status == KILN_STATUS_OK && side < 2; side++) {
+            status = kiln_engine_sums(twin->engine[side], counts[i], &sums[side], err);
+        }
+        if (status == KILN_STATUS_OK && (sums[0].failed || sums[1].failed)) {
+            status = kiln_err_nomem(err, "the orders of sums");
+        }
+        if (status == KILN_STATUS_OK) {
+            const char *base = sums[0].data ? sums[0].data : "";
+            const char *change = sums[1].data ? sums[1].data : "";
+            own_lines(base, change, "  base    ", text);
+            own_lines(change, base, "  change  ", text);
+        }
+        kiln_buf_finish(&sums[0]);
+        kiln_buf_finish(&sums[1]);
+    }
+    return status;
+}

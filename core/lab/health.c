@@ -1,0 +1,115 @@
+// health: NVML by dlopen.
+#include "lab/health.h"
+
+#include "base/mem.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Constants of NVML's ABI, which its documentation fixes.
+enum {
+    CLOCK_SM = 1,
+    CLOCK_MEMORY = 2,
+    SENSOR_GPU = 0,
+    // Reasons that slow a run down: software power cap, hardware slowdown, software and hardware
+    // thermal slowdown, power brake. The others (idle, an application's own clocks) are no fault.
+    SLOWED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+};
+
+typedef int (*init_fn)(void);
+typedef int (*handle_fn)(const char *uuid_or_bus, void **device);
+typedef int (*clock_fn)(void *device, unsigned type, unsigned *mhz);
+typedef int (*number_fn)(void *device, unsigned *number);
+typedef int (*reasons_fn)(void *device, unsigned long long *reasons);
+
+struct kiln_health_reader {
+    void *library, *device;
+    init_fn shutdown;
+    clock_fn clock, temperature;
+    number_fn power;
+    reasons_fn reasons;
+};
+
+// An object pointer read as a function pointer, as POSIX asks of dlsym.
+static void find(void *library, const char *name, void *function) {
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof(symbol));
+}
+
+static int open_device(struct kiln_health_reader *reader, const struct kiln_dev *dev) {
+    handle_fn by_bus = NULL;
+    find(reader->library, "nvmlDeviceGetHandleByPciBusId_v2", (void *)&by_bus);
+    return dev->bus_id[0] && by_bus && by_bus(dev->bus_id, &reader->device) == 0;
+}
+
+struct kiln_health_reader *kiln_health_open(const struct kiln_dev *dev) {
+    if (dev->desc.kind != KILN_DEVICE_CUDA) {
+        return NULL;
+    }
+    struct kiln_health_reader *reader = kiln_calloc(1, sizeof(*reader));
+    if (!reader) {
+        return NULL;
+    }
+    init_fn start = NULL;
+    reader->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (reader->library) {
+        find(reader->library, "nvmlInit_v2", (void *)&start);
+    }
+    if (!start || start() != 0) {
+        kiln_health_close(reader);
+        return NULL;
+    }
+    find(reader->library, "nvmlShutdown", (void *)&reader->shutdown);
+    find(reader->library, "nvmlDeviceGetClockInfo", (void *)&reader->clock);
+    find(reader->library, "nvmlDeviceGetTemperature", (void *)&reader->temperature);
+    find(reader->library, "nvmlDeviceGetPowerUsage", (void *)&reader->power);
+    find(reader->library, "nvmlDeviceGetCurrentClocksThrottleReasons", (void *)&reader->reasons);
+    if (!open_device(reader, dev)) {
+        kiln_health_close(reader);
+        return NULL;
+    }
+    return reader;
+}
+
+void kiln_health_close(struct kiln_health_reader *reader) {
+    if (!reader) {
+        return;
+    }
+    if (reader->shutdown) {
+        reader->shutdown();
+    }
+    if (reader->library) {
+        dlclose(reader->library);
+    }
+    kiln_free(reader);
+}
+
+static int32_t read_typed(clock_fn function, void *device, unsigned type) {
+    unsigned value = 0;
+    return function && function(device, type, &value) == 0 ? (int32_t)value : -1;
+}
+
+struct kiln_health kiln_health_read(const struct kiln_health_reader *reader) {
+    struct kiln_health health = {.sm_mhz = -1, .memory_mhz = -1, .celsius = -1, .watts = -1};
+    if (!reader) {
+        return health;
+    }
+    health.sm_mhz = read_typed(reader->clock, reader->device, CLOCK_SM);
+    health.memory_mhz = read_typed(reader->clock, reader->device, CLOCK_MEMORY);
+    health.celsius = read_typed(reader->temperature, reader->device, SENSOR_GPU);
+    unsigned milliwatts = 0;
+    if (reader->power && reader->power(reader->device, &milliwatts) == 0) {
+        health.watts = milliwatts / 1000.0;
+    }
+    unsigned long long reasons = 0;
+    if (reader->reasons && reader->reasons(reader->device, &reasons) == 0) {
+        health.throttle = reasons & SLOWED;
+    }
+    return health;
+}
+
+int kiln_health_disturbed(const struct kiln_health *health, int32_t usual) {
+    int moved = usual > 0 && health->sm_mhz > 0 && abs(health->sm_mhz - usual) * 100 > usual * 3;
+    return health->throttle != 0 || moved;
+}
