@@ -136,15 +136,20 @@ kiln_progress_fn kiln_progress_bar(void) {
 
 // ---- Sessions -----------------------------------------------------------------------------------
 
+enum kiln_status kiln_common_need_model(const struct kiln_common *common, struct kiln_err *err) {
+    if (common->model) {
+        return KILN_STATUS_OK;
+    }
+    return kiln_err_set(err, KILN_STATUS_USAGE,
+            "no model: -m MODEL.gguf names one; `tools/fetch-model smollm2` fetches a small one "
+            "and "
+            "prints its path");
+}
+
 enum kiln_status kiln_run_open(
         struct kiln_run *run, const struct kiln_common *common, struct kiln_err *err) {
     *run = (struct kiln_run){0};
-    if (!common->model) {
-        return kiln_err_set(err, KILN_STATUS_USAGE,
-                "no model: -m MODEL.gguf names one; `tools/fetch-model smollm2` fetches a small "
-                "one and "
-                "prints its path");
-    }
+    KILN_TRY(kiln_common_need_model(common, err));
     kiln_interrupt_catch();
     enum kiln_status status = kiln_common_registry(common, &run->registry, err);
     if (status == KILN_STATUS_OK) {

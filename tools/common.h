@@ -7,6 +7,10 @@
 #include "base/buf.h"
 #include "engine/session.h"
 
+// KILN_STATUS_USAGE without -m; the error says how to fetch a model.
+KILN_MUST_CHECK enum kiln_status kiln_common_need_model(
+        const struct kiln_common *common, struct kiln_err *err);
+
 // A model opened with everything that it needs.
 struct kiln_run {
     struct kiln_registry *registry;

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""The lab's commands on a tiny model: what they print, their documents, their exit codes. No timing
+decides a case.
+
+usage: test_lab.py KILN SOURCE_ROOT. Exit status 1 when a case fails.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+kiln, source = sys.argv[1:3]
+model = os.path.join(source, "tests/golden/tiny/llama-quant-q8_0.gguf")
+failures = 0
+
+
+def check(what, condition, result):
+    global failures
+    print("ok  " if condition else "FAIL", what)
+    if not condition:
+        failures += 1
+        print("    exit", result.returncode, "\n    out", result.stdout[-800:], "\n    err", result.stderr[-800:])
+
+
+def run(*args):
+    return subprocess.run([kiln, *args], capture_output=True, text=True, timeout=120)
+
+
+def case(what, args, code, err="", out=""):
+    result = run(*args)
+    codes = code if isinstance(code, tuple) else (code,)
+    check(what, result.returncode in codes and re.search(err, result.stderr, re.S)
+          and re.search(out, result.stdout, re.S), result)
+    return result
+
+
+def document(what, args, code):
+    result = case(what, [*args, "--json"], code)
+    try:
+        return json.loads(result.stdout), result
+    except ValueError:
+        check(what + ": one JSON document", False, result)
+        return {}, result
+
+
+def ab_cases(base, int8):
+    shape = ["-m", model, "--device", "cpu", "-p", "16", "-r", "6"]
+    ab, result = document("ab: one comparison", ["ab", base, int8, *shape], (0, 1))
+    pairs = ab.get("pairs", [])
+    check("ab: fields", ab.get("verdict") in ("LAND", "REVERT", "NEUTRAL") and len(pairs) == 6
+          and ab["grade"] == "measured" and ab["interval_pct"][0] <= ab["median_pct"] <= ab["interval_pct"][1]
+          and ab["noise_pct"] >= 0 and all(p["base_s"] > 0 and p["change_s"] > 0 for p in pairs), result)
+    check("ab: exit 0 exactly when it lands", (ab.get("verdict") == "LAND") == (result.returncode == 0), result)
+    middle = sorted(p["pct"] for p in pairs)
+    check("ab: the median is that of the pairs",
+          len(middle) == 6 and abs(ab["median_pct"] - (middle[2] + middle[3]) / 2) < 1e-9, result)
+    check("ab: a pair's percent is change against base",
+          all(abs(p["pct"] - 100 * (p["base_s"] / p["change_s"] - 1)) < 1e-6 for p in pairs), result)
+    sweep, result = document("ab: a sweep", ["ab", base, base, "-m", model, "--device", "cpu", "-p", "8,16", "-n", "2",
+                                             "-d", "0,8", "-ub", "8,16", "-r", "6"], (0, 1))
+    check("ab: a row for each point", len(sweep.get("rows", [])) == 12, result)
+    case("ab: the table", ["ab", base, base, *shape], (0, 1), out=r"\| pp16 \| \d+ \| .* \| (LAND|NEUTRAL|REVERT) \|")
+    case("ab: until decided", ["ab", base, base, *shape[:-1], "12", "--until-decided"], (0, 1))
+    case("ab: one file", ["ab", base, *shape], 2, err="BASE.ini CHANGE.ini")
+    case("ab: no model", ["ab", base, base], 2, err="no model")
+    case("ab: nothing to do", ["ab", base, base, "-m", model, "--device", "cpu", "-p", "0"], 2, err="both 0")
+    case("ab: too long", ["ab", base, base, "-m", model, "--device", "cpu", "-p", "64", "-c", "32"], 2, err="do not fit")
+    case("ab: few rounds", ["ab", base, base, *shape[:-1], "2"], 2, err="-r takes")
+
+
+def gate_cases(folder, base, int8, float_sums):
+    prompts = os.path.join(folder, "prompts.jsonl")
+    with open(prompts, "w", encoding="ascii") as out:
+        for start in (1, 20):
+            out.write(json.dumps({"prompt_ids": list(range(start, start + 12))}) + "\n")
+    shape = ["-m", model, "--device", "cpu", "--prompts", prompts]
+    gate, result = document("greedy: the same config", ["gate", "greedy", base, base, *shape, "-n", "8"], 0)
+    check("greedy: identical", gate.get("verdict") == "PASS" and gate["passed"] == 2 and gate["failed"] == 0
+          and not gate["regroups"] and all(c["fork"] == -1 and c["noise"] == 0 and c["steps"] == 8
+                                           for c in gate["cases"]), result)
+    gate, result = document("greedy: a regrouping change", ["gate", "greedy", base, int8, *shape, "-n", "8"], (0, 1))
+    check("greedy: says that it regroups", gate.get("regroups") and "exact_q8" in gate["regrouped"]
+          and all(c["noise"] > 0 for c in gate["cases"]), result)
+    for c in gate.get("cases", []):
+        check("greedy: a fork has both sides, identity none",
+              ("base" in c and c["base"]["id"] != c["change"]["id"] and c["base"]["gap"] >= 0
+               and c["fork"] == c["steps"] - 1) if c["fork"] >= 0 else "base" not in c, result)
+    case("greedy: no prompts", ["gate", "greedy", base, base, "-m", model, "--device", "cpu"], 2, err="--prompts FILE")
+    tolerance = ["gate", "tolerance", base]
+    gate, result = document("tolerance: the control as change",
+                            [*tolerance, float_sums, "--control", float_sums, *shape], 0)
+    check("tolerance: no flip above the bound", gate.get("verdict") == "PASS"
+          and all(c["change"]["flips_above_bound"] == 0 and c["self_noise"] == 0
+                  and abs(c["bound"] - 2 * c["control"]["noise"]) < 1e-9 for c in gate["cases"]), result)
+    gate, result = document("tolerance: a bound", [*tolerance, int8, "--bound", "1000", *shape], 0)
+    check("tolerance: rows and KL", all(c["change"]["rows"] == 12 and c["change"]["kl_mean"] > 0
+                                        for c in gate.get("cases", [{}])), result)
+    case("tolerance: KL too large", [*tolerance, int8, "--bound", "1000", "--max-kl", "1e-12", *shape], 1,
+         err="gate tolerance: FAIL: 2 of 2")
+    case("tolerance: no bound", [*tolerance, int8, *shape], 2, err="--control FILE")
+    case("gate: what", ["gate"], 2, err="what")
+    case("gate: unknown", ["gate", "gredy"], 2, err="did you mean 'greedy'")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        def ini(name, text):
+            path = os.path.join(folder, name)
+            with open(path, "w", encoding="ascii") as out:
+                out.write(text)
+            return path
+        base = ini("base.ini", "")
+        int8 = ini("int8.ini", "[matmul.*.prefill]\nvariant = exact_q8\n[matmul.*.decode]\nvariant = exact_q8\n")
+        cut = ini("cut.ini", "[engine]\nubatch = 4\n")
+        ab_cases(base, int8)
+        gate_cases(folder, base, int8, cut)
+    return 1 if failures else 0
+
+
+sys.exit(main())

@@ -1,0 +1,181 @@
+#ifndef _GNU_SOURCE
+#    define _GNU_SOURCE // mkstemps
+#endif
+// lab: medians, intervals, verdicts, rows of logits, prompts.
+#include "lab/logits.h"
+#include "lab/prompts.h"
+#include "lab/stats.h"
+
+#include "base/file.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static double noise(uint64_t *state) { // roughly normal, deviation 1: twelve uniform values
+    double sum = -6;
+    for (int i = 0; i < 12; i++) {
+        *state = *state * 6364136223846793005u + 1442695040888963407u;
+        sum += (double)(*state >> 11) / 9007199254740992.0;
+    }
+    return sum;
+}
+
+static void lab_medians(void **state) {
+    (void)state;
+    double odd[] = {5, 1, 3}, even[] = {4, 1, 3, 2};
+    assert_true(kiln_median(odd, 3) == 3);
+    assert_true(kiln_median(even, 4) == 2.5);
+    assert_true(kiln_median(NULL, 0) == 0);
+}
+
+static void lab_intervals_repeat_and_hold(void **state) {
+    (void)state;
+    struct kiln_err err = {0};
+    struct kiln_interval a, b;
+    double values[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    assert_int_equal(kiln_bootstrap_median(values, 11, 0.99, 7, &a, &err), KILN_STATUS_OK);
+    assert_int_equal(kiln_bootstrap_median(values, 11, 0.99, 7, &b, &err), KILN_STATUS_OK);
+    assert_true(a.low == b.low && a.high == b.high);
+    assert_true(a.low >= 1 && a.low < 6 && a.high > 6 && a.high <= 11);
+    assert_int_equal(kiln_bootstrap_median(values, 11, 0.5, 7, &b, &err), KILN_STATUS_OK);
+    assert_true(b.low > a.low && b.high < a.high); // less sure, narrower
+    assert_int_equal(kiln_bootstrap_median(values, 1, 0.99, 7, &a, &err), KILN_STATUS_OK);
+    assert_true(a.low == 1 && a.high == 1);
+}
+
+static void lab_looks_spend_no_more_than_alpha(void **state) {
+    (void)state;
+    double spent = 0;
+    for (int64_t look = 1; look <= 100000; look++) {
+        spent += kiln_alpha_of_look(0.01, look);
+    }
+    assert_true(spent < 0.01 && spent > 0.0099);
+}
+
+// How often 100 comparisons of 15 pairs with 0.5 % of noise end in each verdict.
+static void verdicts(double effect, double drift, size_t counts[3]) {
+    struct kiln_err err = {0};
+    uint64_t state = 42;
+    memset(counts, 0, 3 * sizeof(*counts));
+    for (int run = 0; run < 100; run++) {
+        double change[15], control[15];
+        for (int i = 0; i < 15; i++) {
+            double base = 0.5 * noise(&state);
+            change[i] = effect + 0.5 * noise(&state) - base;
+            control[i] = drift + 0.5 * noise(&state) - base;
+        }
+        struct kiln_effect e;
+        assert_int_equal(kiln_judge(change, control, 15, 1.5, 0.001, (uint64_t)run, &e, &err),
+                KILN_STATUS_OK);
+        assert_true(e.interval.low <= e.median && e.median <= e.interval.high);
+        counts[e.verdict]++;
+    }
+}
+
+static void lab_verdicts(void **state) {
+    (void)state;
+    size_t counts[3];
+    verdicts(0, 0, counts);
+    assert_int_equal(counts[KILN_VERDICT_NEUTRAL], 100);
+    verdicts(-3, 0, counts);
+    assert_in_range(counts[KILN_VERDICT_REVERT], 98, 100);
+    verdicts(2.2, 0, counts);
+    assert_in_range(counts[KILN_VERDICT_LAND], 92, 100);
+    verdicts(1.0, 0, counts); // a real gain below the bar does not land
+    assert_in_range(counts[KILN_VERDICT_LAND], 0, 3);
+    assert_int_equal(counts[KILN_VERDICT_REVERT], 0);
+    verdicts(-5, 4, counts); // base differs from base: nothing is judged
+    assert_int_equal(counts[KILN_VERDICT_NEUTRAL], 100);
+    assert_string_equal(kiln_verdict_name(KILN_VERDICT_LAND), "LAND");
+}
+
+static void lab_top2(void **state) {
+    (void)state;
+    const float row[] = {1, 5, 5, 4, -2};
+    struct kiln_top2 top = kiln_top2(row, 5);
+    assert_int_equal(top.id, 1); // the lowest id of equals
+    assert_int_equal(top.second, 2);
+    assert_true(top.gap == 0 && top.finite);
+    const float bad[] = {1, NAN, 2}, inf[] = {1, 2, INFINITY};
+    assert_false(kiln_top2(bad, 3).finite);
+    assert_false(kiln_top2(inf, 3).finite);
+    const float first[] = {3, 1};
+    assert_int_equal(kiln_top2(first, 2).id, 0);
+    assert_true(kiln_top2(first, 2).gap == 2);
+}
+
+static void lab_rows(void **state) {
+    (void)state;
+    // p = (1/2, 1/4, 1/4), q = (1/4, 1/2, 1/4)
+    const float base[] = {logf(2), 0, 0}, change[] = {0, logf(2), 0};
+    struct kiln_row_diff diff;
+    kiln_row_compare(base, change, 3, 0, &diff);
+    assert_true(fabs(diff.kl - 0.25 * log(2)) < 1e-6);
+    assert_true(fabs(diff.nll[0] - log(2)) < 1e-6 && fabs(diff.nll[1] - log(4)) < 1e-6);
+    assert_true(fabsf(diff.noise - logf(2)) < 1e-6f);
+    assert_int_equal(diff.top[0].id, 0);
+    assert_int_equal(diff.top[1].id, 1);
+    kiln_row_compare(base, base, 3, -1, &diff);
+    assert_true(diff.kl < 1e-12 && diff.noise == 0 && diff.nll[0] == 0);
+}
+
+// Reads `text` as a file of ids; gives the status.
+static enum kiln_status read_ids(
+        const char *text, struct kiln_prompts *prompts, struct kiln_err *err) {
+    char path[] = "/tmp/kiln-lab-XXXXXX.jsonl";
+    int fd = mkstemps(path, 6);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+    enum kiln_status status = kiln_prompts_read(prompts, path, NULL, err);
+    unlink(path);
+    return status;
+}
+
+static void lab_prompts(void **state) {
+    (void)state;
+    struct kiln_prompts prompts;
+    struct kiln_err err = {0};
+    assert_int_equal(read_ids("{\"prompt_ids\": [1, 2, 3], \"x\": 0}\n\n{\"prompt_ids\": [7]}",
+                             &prompts, &err),
+            KILN_STATUS_OK);
+    assert_int_equal(prompts.count, 2);
+    assert_int_equal(prompts.items[0].len, 3);
+    assert_int_equal(prompts.items[1].ids[0], 7);
+    kiln_prompts_finish(&prompts);
+    static const char *const bad[][2] = {
+            {"{\"prompt_ids\": []}", ":1: \"prompt_ids\" is empty"},
+            {"\n{\"prompt_ids\": [-1]}", ":2: \"prompt_ids\" holds something"},
+            {"{\"prompt\": \"a\"}", ":1: the model has no tokenizer"},
+            {"{}", ":1: no \"prompt\" (text)"},
+            {"{", ":1: "},
+            {"", "no prompts in it"},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(read_ids(bad[i][0], &prompts, &err), KILN_STATUS_FILE);
+        assert_non_null(strstr(err.text, bad[i][1]));
+        kiln_prompts_finish(&prompts);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test(lab_medians),
+            cmocka_unit_test(lab_intervals_repeat_and_hold),
+            cmocka_unit_test(lab_looks_spend_no_more_than_alpha),
+            cmocka_unit_test(lab_verdicts),
+            cmocka_unit_test(lab_top2),
+            cmocka_unit_test(lab_rows),
+            cmocka_unit_test(lab_prompts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,286 @@
+// cmd_ab: interleaved A/B of two configs on the whole wall.
+#include "cmd.h"
+
+#include "base/mem.h"
+#include "common.h"
+#include "lab/ab.h"
+#include "twin_run.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+struct ab_options {
+    struct kiln_common common;
+    const char *files[KILN_SIDES];
+    const char *prompts, *gens, *depths, *ubatches;
+    struct kiln_ab_params params;
+};
+
+struct sweep {
+    struct kiln_numbers prompts, gens, depths, ubatches;
+};
+
+// What the rows of a sweep add up to.
+struct tally {
+    json_t *rows;
+    int64_t ubatch;
+    size_t count, landed, reverted;
+};
+
+// ---- Output -------------------------------------------------------------------------------------
+
+static void row_name(const struct kiln_ab_params *p, char *name, size_t size) {
+    int64_t n = p->n_prompt > 0 ? p->n_prompt : p->n_gen;
+    snprintf(name, size, "%s%" PRId64 "%s%.0" PRId64, p->n_prompt > 0 ? "pp" : "tg", n,
+            p->depth > 0 ? " @ d" : "", p->depth);
+}
+
+static json_t *known(int32_t value) {
+    return value < 0 ? json_null() : json_integer(value);
+}
+
+static json_t *pair_json(const struct kiln_ab_pair *pair) {
+    const struct kiln_health *health = &pair->health;
+    return json_pack("{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:b}", "base_s", pair->base,
+            "change_s", pair->change, "pct", pair->pct, "control_pct", pair->control_pct, "sm_mhz",
+            known(health->sm_mhz), "memory_mhz", known(health->memory_mhz), "celsius",
+            known(health->celsius), "watts",
+            health->watts < 0 ? json_null() : json_real(health->watts), "throttle",
+            (json_int_t)health->throttle, "disturbed", pair->disturbed);
+}
+
+static json_t *row_json(const struct kiln_twin *twin, const struct ab_options *o,
+        const struct kiln_ab *ab, int64_t ubatch) {
+    const struct kiln_effect *e = &ab->effect;
+    json_t *pairs = json_array();
+    for (size_t i = 0; pairs && i < ab->n; i++) {
+        json_array_append_new(pairs, pair_json(&ab->pairs[i]));
+    }
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:[f,f], s:f, s:[f,f], "
+                     "s:f, s:I, s:I, s:s, s:o}",
+            "verdict", kiln_verdict_name(e->verdict), "device", twin->dev->id, "model",
+            twin->model->arch->name, "n_prompt", (json_int_t)o->params.n_prompt, "n_gen",
+            (json_int_t)o->params.n_gen, "n_depth", (json_int_t)o->params.depth, "n_ubatch",
+            (json_int_t)ubatch, "base_ts", ab->base_rate, "change_ts", ab->change_rate,
+            "median_pct", e->median, "interval_pct", e->interval.low, e->interval.high, "noise_pct",
+            e->noise, "control_pct", e->control.low, e->control.high, "bar_pct", o->params.bar,
+            "looks", (json_int_t)ab->looks, "disturbed", (json_int_t)ab->disturbed, "grade",
+            "measured", "pairs", pairs);
+}
+
+static enum kiln_status print_head(const struct kiln_twin *twin, struct kiln_err *err) {
+    struct kiln_buf out = {0};
+    kiln_buf_printf(&out,
+            "%s on %s, base against change, measured\n\n"
+            "| test | ubatch | base t/s | change t/s | change %% | interval %% | noise %% | pairs "
+            "| "
+            "verdict |\n"
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n",
+            twin->model->arch->name, twin->dev->id);
+    return kiln_out_buf(&out, err);
+}
+
+static enum kiln_status print_row(const struct ab_options *o, const struct kiln_ab *ab,
+        int64_t ubatch, struct kiln_err *err) {
+    char name[64];
+    row_name(&o->params, name, sizeof(name));
+    const struct kiln_effect *e = &ab->effect;
+    struct kiln_buf out = {0};
+    kiln_buf_printf(&out,
+            "| %s | %" PRId64 " | %.2f | %.2f | %+.2f | %+.2f to %+.2f | %.2f | %zu | %s |\n", name,
+            ubatch, ab->base_rate, ab->change_rate, e->median, e->interval.low, e->interval.high,
+            e->noise, ab->n, kiln_verdict_name(e->verdict));
+    KILN_TRY(kiln_out_buf(&out, err));
+    if (e->control_off) {
+        fprintf(stderr,
+                "%s: the base differs from itself by %+.2f to %+.2f %%: something else changes the "
+                "time here, so nothing is judged\n",
+                name, e->control.low, e->control.high);
+    }
+    if (ab->disturbed > 0) {
+        fprintf(stderr, "%s: %zu of %zu rounds were disturbed (clock moved or was held down)\n",
+                name, ab->disturbed, ab->n);
+    }
+    return KILN_STATUS_OK;
+}
+
+// ---- The sweep ----------------------------------------------------------------------------------
+
+static enum kiln_status run_row(const struct ab_options *o, struct kiln_twin *twin,
+        struct tally *tally, struct kiln_err *err) {
+    struct kiln_ab ab;
+    enum kiln_status status = kiln_ab_run(twin, &o->params, &ab, err);
+    if (status == KILN_STATUS_OK) {
+        tally->count++;
+        tally->landed += ab.effect.verdict == KILN_VERDICT_LAND;
+        tally->reverted += ab.effect.verdict == KILN_VERDICT_REVERT;
+        if (!o->common.json) {
+            status = print_row(o, &ab, tally->ubatch, err);
+        } else if (json_array_append_new(tally->rows, row_json(twin, o, &ab, tally->ubatch)) != 0) {
+            status = kiln_err_nomem(err, "the JSON output");
+        }
+    }
+    kiln_ab_finish(&ab);
+    return status;
+}
+
+static enum kiln_status run_rows(struct ab_options *o, const struct sweep *sweep,
+        struct kiln_twin *twin, struct tally *tally, struct kiln_err *err) {
+    for (size_t d = 0; d < sweep->depths.count; d++) {
+        o->params.depth = sweep->depths.values[d];
+        o->params.n_gen = 0;
+        for (size_t i = 0; i < sweep->prompts.count; i++) {
+            o->params.n_prompt = sweep->prompts.values[i];
+            if (o->params.n_prompt > 0) {
+                KILN_TRY(run_row(o, twin, tally, err));
+            }
+        }
+        o->params.n_prompt = 0;
+        for (size_t i = 0; i < sweep->gens.count; i++) {
+            o->params.n_gen = sweep->gens.values[i];
+            if (o->params.n_gen > 0) {
+                KILN_TRY(run_row(o, twin, tally, err));
+            }
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+static int64_t largest(const struct kiln_numbers *list) {
+    int64_t max = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        max = list->values[i] > max ? list->values[i] : max;
+    }
+    return max;
+}
+
+static enum kiln_status run_sweep(struct ab_options *o, const struct sweep *sweep,
+        struct tally *tally, struct kiln_err *err) {
+    int64_t prompt = largest(&sweep->prompts), gen = largest(&sweep->gens);
+    int64_t need = largest(&sweep->depths) + (prompt > gen ? prompt : gen);
+    if (o->common.ctx == 0) {
+        o->common.ctx = need < 16 ? 16 : need;
+    }
+    for (size_t i = 0; i < sweep->ubatches.count; i++) {
+        struct kiln_twin_run run;
+        o->common.ubatch = sweep->ubatches.values[i];
+        KILN_TRY(kiln_twin_run_open(&run, &o->common, o->files, err));
+        tally->ubatch = kiln_engine_ubatch(run.twin.engine[KILN_SIDE_CHANGE]);
+        enum kiln_status status = KILN_STATUS_OK;
+        if (!o->common.json && i == 0) {
+            status = print_head(&run.twin, err);
+        }
+        if (status == KILN_STATUS_OK) {
+            status = run_rows(o, sweep, &run.twin, tally, err);
+        }
+        kiln_twin_run_close(&run);
+        KILN_TRY(status);
+    }
+    return KILN_STATUS_OK;
+}
+
+// The first row's fields at the top, so that a single comparison reads without its list.
+static enum kiln_status print_json(const struct tally *tally, struct kiln_err *err) {
+    json_t *first = json_array_get(tally->rows, 0);
+    json_t *document = first ? json_copy(first) : json_object();
+    if (!document || json_object_set(document, "rows", tally->rows) != 0) {
+        json_decref(document);
+        return kiln_err_nomem(err, "the JSON output");
+    }
+    return kiln_out_json(document, err);
+}
+
+static enum kiln_status conclude(
+        const struct ab_options *o, const struct tally *tally, struct kiln_err *err) {
+    if (o->common.json) {
+        KILN_TRY(print_json(tally, err));
+    }
+    if (tally->count == 0) {
+        return kiln_err_set(err, KILN_STATUS_USAGE, "nothing to compare: -p and -n are both 0");
+    }
+    if (tally->landed == tally->count) {
+        return KILN_STATUS_OK;
+    }
+    return kiln_err_set(err, KILN_STATUS_CHECK,
+            "the bar of %+.2f %% was not met: of %zu comparisons %zu LAND, %zu REVERT, %zu NEUTRAL",
+            o->params.bar, tally->count, tally->landed, tally->reverted,
+            tally->count - tally->landed - tally->reverted);
+}
+
+static enum kiln_status read_sweep(
+        const struct ab_options *o, struct sweep *sweep, struct kiln_err *err) {
+    KILN_TRY(kiln_parse_list("-p", o->prompts, 0, 1000000, &sweep->prompts, err));
+    KILN_TRY(kiln_parse_list("-n", o->gens, 0, 1000000, &sweep->gens, err));
+    KILN_TRY(kiln_parse_list("-d", o->depths, 0, 1000000, &sweep->depths, err));
+    return kiln_parse_list("-ub", o->ubatches, 0, 65536, &sweep->ubatches, err);
+}
+
+static enum kiln_status compare(struct ab_options *o, struct kiln_err *err) {
+    struct sweep sweep;
+    KILN_TRY(read_sweep(o, &sweep, err));
+    struct tally tally = {.rows = json_array()};
+    enum kiln_status status =
+            tally.rows ? run_sweep(o, &sweep, &tally, err) : kiln_err_nomem(err, "the JSON output");
+    if (status == KILN_STATUS_OK) {
+        status = conclude(o, &tally, err);
+    }
+    json_decref(tally.rows);
+    return status;
+}
+
+static enum kiln_status run(
+        const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
+    static char rounds_text[] = "rounds";
+    struct ab_options o = {.prompts = "512",
+            .gens = "0",
+            .depths = "0",
+            .ubatches = "0",
+            .params = {.rounds = 15,
+                    .bar = 1.5,
+                    .alpha = 0.001,
+                    .stop = kiln_interrupted,
+                    .progress = kiln_progress_bar(),
+                    .progress_arg = rounds_text}};
+    kiln_common_init(&o.common);
+    int done;
+    const struct kiln_opt table[] = {
+            {"BASE.ini", NULL, KILN_OPT_ENTRY, (void *)&o.files[KILN_SIDE_BASE], NULL,
+                    "what is in force now", 0, 0},
+            {"CHANGE.ini", NULL, KILN_OPT_ENTRY, (void *)&o.files[KILN_SIDE_CHANGE], NULL,
+                    "what is to be judged", 0, 0},
+            KILN_COMMON_MODEL(&o.common),
+            {"-p", NULL, KILN_OPT_STRING, &o.prompts, "N[,N]", "prefill of N tokens (512); 0: none",
+                    0, 0},
+            {"-n", NULL, KILN_OPT_STRING, &o.gens, "N[,N]", "decode of N tokens (0: none)", 0, 0},
+            {"-d", NULL, KILN_OPT_STRING, &o.depths, "D[,D]", "tokens in the context before (0)", 0,
+                    0},
+            {"-ub", "--ubatch", KILN_OPT_STRING, &o.ubatches, "N[,N]",
+                    "tokens of a prefill chunk (0: from the config)", 0, 0},
+            {"-r", NULL, KILN_OPT_INT, &o.params.rounds, "R", "rounds of base, change, base (15)",
+                    KILN_AB_MIN_ROUNDS, 10000},
+            {"--bar", NULL, KILN_OPT_NUMBER, &o.params.bar, "PCT",
+                    "gain that a change must bring to land (1.5)", -100, 1000},
+            {"--until-decided", NULL, KILN_OPT_FLAG, &o.params.until_decided, NULL,
+                    "stop at the first look that decides; -r is the most rounds", 0, 0},
+            {"-t", "--threads", KILN_OPT_INT, &o.common.threads, "N", "CPU threads", 1, 1024},
+            {"-c", "--ctx", KILN_OPT_INT, &o.common.ctx, "N", "context (what the tests need)", 16,
+                    1048576},
+            {"--device", NULL, KILN_OPT_STRING, &o.common.device, "D",
+                    "cpu, cuda[:N], sim[:sm_XX] or auto", 0, 0},
+            KILN_COMMON_CONFIG(&o.common),
+            KILN_COMMON_OUTPUT(&o.common),
+            KILN_OPT_END,
+    };
+    KILN_TRY(kiln_opt_parse(cmd, table, argc, argv, &done, err));
+    return done ? KILN_STATUS_OK : compare(&o, err);
+}
+
+const struct kiln_cmd kiln_cmd_ab = {
+        .name = "ab",
+        .summary = "is a change faster on the whole wall, beyond noise?",
+        .usage = "BASE.ini CHANGE.ini -m MODEL [-p 512,3325] [-n 128] [-r 15] [--bar 1.5] [--json]",
+        .example = "kiln ab base.ini change.ini -m model.gguf -p 512 -d 0,2048",
+        .run = run,
+};

@@ -1,0 +1,182 @@
+// cmd_gate_greedy: the same tokens from two configs, or the fork explained.
+#include "gate.h"
+
+#include "common.h"
+#include "lab/greedy.h"
+#include "lab/prompts.h"
+#include "twin_run.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+
+struct greedy_options {
+    struct kiln_common common;
+    const char *files[KILN_SIDES];
+    const char *prompts;
+    int64_t n, seed;
+    int greedy;
+};
+
+static json_t *side_json(const struct kiln_twin *twin, const struct kiln_top2 *top) {
+    struct kiln_str piece = {0};
+    if (twin->model->tokenizer) {
+        piece = kiln_tokenizer_piece(twin->model->tokenizer, top->id, 1);
+    }
+    return json_pack("{s:i, s:o, s:i, s:f}", "id", top->id, "text",
+            kiln_json_text(piece.data ? piece.data : "", piece.len), "second", top->second, "gap",
+            (double)top->gap);
+}
+
+static json_t *case_json(const struct kiln_twin *twin, size_t prompt, int64_t n_prompt,
+        const struct kiln_greedy *g) {
+    json_t *detail = json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:f, s:s}", "prompt",
+            (json_int_t)prompt, "n_prompt", (json_int_t)n_prompt, "steps", (json_int_t)g->steps,
+            "fork", (json_int_t)g->fork, "min_gap", (double)g->min_gap, "min_gap_step",
+            (json_int_t)g->min_step, "noise", (double)g->noise, "grade", "measured");
+    if (detail && g->fork >= 0) {
+        json_object_set_new(detail, "base", side_json(twin, &g->at_fork.top[0]));
+        json_object_set_new(detail, "change", side_json(twin, &g->at_fork.top[1]));
+        json_object_set_new(detail, "fork_noise", json_real((double)g->at_fork.noise));
+    }
+    return detail;
+}
+
+static void print_token(
+        const struct kiln_twin *twin, const struct kiln_top2 *top, struct kiln_buf *out) {
+    kiln_buf_printf(out, "%" PRId32, top->id);
+    if (twin->model->tokenizer) {
+        struct kiln_str piece = kiln_tokenizer_piece(twin->model->tokenizer, top->id, 1);
+        kiln_buf_puts(out, " '");
+        kiln_buf_append(out, piece.data, piece.len);
+        kiln_buf_puts(out, "'");
+    }
+    kiln_buf_printf(out, " (gap %.5f)", (double)top->gap);
+}
+
+static enum kiln_status print_case(const struct kiln_twin *twin, size_t prompt, int64_t n_prompt,
+        const struct kiln_greedy *g, struct kiln_err *err) {
+    struct kiln_buf out = {0};
+    kiln_buf_printf(&out, "prompt %zu (%" PRId64 " tokens): ", prompt, n_prompt);
+    if (g->fork < 0) {
+        kiln_buf_printf(&out,
+                "%" PRId64 " tokens identical; closest call: gap %.5f at step %" PRId64
+                "; logits differ by at most %.6f\n",
+                g->steps, (double)g->min_gap, g->min_step, (double)g->noise);
+    } else {
+        kiln_buf_printf(&out, "fork at step %" PRId64 ": base ", g->fork);
+        print_token(twin, &g->at_fork.top[0], &out);
+        kiln_buf_puts(&out, ", change ");
+        print_token(twin, &g->at_fork.top[1], &out);
+        kiln_buf_printf(&out, "; logits there differ by at most %.6f\n", (double)g->at_fork.noise);
+    }
+    return kiln_out_buf(&out, err);
+}
+
+static enum kiln_status run_prompts(const struct greedy_options *o, struct kiln_twin *twin,
+        const struct kiln_prompts *prompts, struct kiln_gate_tally *tally, struct kiln_err *err) {
+    for (size_t i = 0; i < prompts->count; i++) {
+        struct kiln_greedy g;
+        int64_t n_prompt = (int64_t)prompts->items[i].len;
+        enum kiln_status status =
+                kiln_greedy_compare(twin, prompts->items[i].ids, n_prompt, o->n, &g, err);
+        if (status != KILN_STATUS_OK) {
+            kiln_err_prefix(err, "prompt %zu: ", i);
+            return status;
+        }
+        if (!o->common.json) {
+            KILN_TRY(print_case(twin, i, n_prompt, &g, err));
+        }
+        KILN_TRY(kiln_gate_case(tally, g.fork < 0 ? KILN_GATE_PASSED : KILN_GATE_FAILED,
+                case_json(twin, i, n_prompt, &g), err));
+    }
+    return KILN_STATUS_OK;
+}
+
+// Says beforehand whether identity can be expected. *extra: for the JSON document.
+static enum kiln_status announce(struct kiln_twin *twin, json_t **extra, struct kiln_err *err) {
+    struct kiln_buf text = {0};
+    enum kiln_status status =
+            kiln_regrouped(twin, kiln_engine_ubatch(twin->engine[KILN_SIDE_BASE]), &text, err);
+    if (status == KILN_STATUS_OK && text.len > 0) {
+        fprintf(stderr,
+                "the change sums floats in another order, so identity cannot be expected "
+                "(`kiln gate tolerance` judges such changes):\n%s",
+                text.data);
+    } else if (status == KILN_STATUS_OK) {
+        fputs("every sum has the same order on both sides: identity can be expected\n", stderr);
+    }
+    *extra = json_pack(
+            "{s:b, s:s}", "regroups", text.len > 0, "regrouped", text.data ? text.data : "");
+    kiln_buf_finish(&text);
+    return status;
+}
+
+static enum kiln_status judge(
+        const struct greedy_options *o, struct kiln_twin *twin, struct kiln_err *err) {
+    struct kiln_prompts prompts;
+    struct kiln_gate_tally tally = {0};
+    json_t *extra = NULL;
+    enum kiln_status status = kiln_prompts_read(&prompts, o->prompts, twin->model->tokenizer, err);
+    if (status == KILN_STATUS_OK) {
+        status = announce(twin, &extra, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        status = kiln_gate_start(&tally, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        status = run_prompts(o, twin, &prompts, &tally, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        status = kiln_gate_conclude(&tally, "greedy", o->common.json, extra, err);
+        extra = NULL; // taken
+    }
+    json_decref(extra);
+    kiln_gate_finish(&tally);
+    kiln_prompts_finish(&prompts);
+    return status;
+}
+
+static enum kiln_status run(
+        const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
+    struct greedy_options o = {.n = 32};
+    kiln_common_init(&o.common);
+    int done;
+    const struct kiln_opt table[] = {
+            {"BASE.ini", NULL, KILN_OPT_ENTRY, (void *)&o.files[KILN_SIDE_BASE], NULL,
+                    "what is in force now", 0, 0},
+            {"CHANGE.ini", NULL, KILN_OPT_ENTRY, (void *)&o.files[KILN_SIDE_CHANGE], NULL,
+                    "what is to be judged", 0, 0},
+            KILN_COMMON_MODEL(&o.common),
+            {"--prompts", NULL, KILN_OPT_STRING, (void *)&o.prompts, "FILE",
+                    "a prompt a line, or separated by lines of ---, or .jsonl", 0, 0},
+            {"-n", NULL, KILN_OPT_INT, &o.n, "N", "tokens to go on with (32)", 1, 100000},
+            {"--greedy", NULL, KILN_OPT_FLAG, &o.greedy, NULL, "the only way this gate samples", 0,
+                    0},
+            {"--seed", NULL, KILN_OPT_INT, &o.seed, "S", "accepted; greedy draws nothing", 0, 0},
+            KILN_COMMON_ENGINE(&o.common),
+            KILN_COMMON_CONFIG(&o.common),
+            KILN_COMMON_OUTPUT(&o.common),
+            KILN_OPT_END,
+    };
+    KILN_TRY(kiln_opt_parse(cmd, table, argc, argv, &done, err));
+    if (done) {
+        return KILN_STATUS_OK;
+    }
+    if (!o.prompts) {
+        return kiln_err_set(err, KILN_STATUS_USAGE, "--prompts FILE names the prompts");
+    }
+    struct kiln_twin_run run;
+    KILN_TRY(kiln_twin_run_open(&run, &o.common, o.files, err));
+    enum kiln_status status = judge(&o, &run.twin, err);
+    kiln_twin_run_close(&run);
+    return status;
+}
+
+const struct kiln_cmd kiln_cmd_gate_greedy = {
+        .name = "gate greedy",
+        .summary = "two configs go on with the same tokens, or the fork is explained",
+        .usage = "BASE.ini CHANGE.ini -m MODEL --prompts FILE [-n 32] [--json]",
+        .example = "kiln gate greedy base.ini change.ini -m model.gguf --prompts prompts.txt",
+        .run = run,
+};

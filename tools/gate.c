@@ -1,0 +1,66 @@
+// gate: tally, document, exit code.
+#include "gate.h"
+
+#include "common.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+
+static const char *const result_names[] = {"passed", "failed", "skipped"};
+
+enum kiln_status kiln_gate_start(struct kiln_gate_tally *tally, struct kiln_err *err) {
+    *tally = (struct kiln_gate_tally){.cases = json_array()};
+    return tally->cases ? KILN_STATUS_OK : kiln_err_nomem(err, "the cases of a gate");
+}
+
+void kiln_gate_finish(struct kiln_gate_tally *tally) {
+    json_decref(tally->cases);
+    *tally = (struct kiln_gate_tally){0};
+}
+
+enum kiln_status kiln_gate_case(struct kiln_gate_tally *tally, enum kiln_gate_result result,
+        struct json_t *detail, struct kiln_err *err) {
+    tally->passed += result == KILN_GATE_PASSED;
+    tally->failed += result == KILN_GATE_FAILED;
+    tally->skipped += result == KILN_GATE_SKIPPED;
+    if (!detail || json_object_set_new(detail, "result", json_string(result_names[result])) != 0 ||
+            json_array_append(tally->cases, detail) != 0) {
+        json_decref(detail);
+        return kiln_err_nomem(err, "the cases of a gate");
+    }
+    json_decref(detail);
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status print_json(const struct kiln_gate_tally *tally, const char *gate,
+        const char *verdict, struct json_t *extra, struct kiln_err *err) {
+    json_t *document = json_pack("{s:s, s:s, s:I, s:I, s:I, s:O}", "gate", gate, "verdict", verdict,
+            "passed", (json_int_t)tally->passed, "failed", (json_int_t)tally->failed, "skipped",
+            (json_int_t)tally->skipped, "cases", tally->cases);
+    if (document && extra && json_object_update(document, extra) != 0) {
+        json_decref(document);
+        document = NULL;
+    }
+    return kiln_out_json(document, err);
+}
+
+enum kiln_status kiln_gate_conclude(struct kiln_gate_tally *tally, const char *gate, int json,
+        struct json_t *extra, struct kiln_err *err) {
+    int good = tally->failed == 0 && tally->passed > 0;
+    enum kiln_status status;
+    if (json) {
+        status = print_json(tally, gate, good ? "PASS" : "FAIL", extra, err);
+    } else {
+        struct kiln_buf out = {0};
+        kiln_buf_printf(&out, "%" PRId64 " passed, %" PRId64 " failed, %" PRId64 " skipped\n",
+                tally->passed, tally->failed, tally->skipped);
+        status = kiln_out_buf(&out, err);
+    }
+    json_decref(extra);
+    if (status != KILN_STATUS_OK || good) {
+        return status;
+    }
+    return kiln_err_set(err, KILN_STATUS_CHECK,
+            "gate %s: FAIL: %" PRId64 " of %" PRId64 " cases failed", gate, tally->failed,
+            tally->passed + tally->failed);
+}

@@ -1,0 +1,36 @@
+// gate: what the gates share: the tally of their cases, its JSON document and its exit code.
+#ifndef KILN_TOOLS_GATE_H
+#define KILN_TOOLS_GATE_H
+
+#include "cmd.h"
+
+struct json_t;
+
+struct kiln_gate_tally {
+    struct json_t *cases; // array
+    int64_t passed, failed, skipped;
+};
+
+enum kiln_gate_result {
+    KILN_GATE_PASSED,
+    KILN_GATE_FAILED,
+    KILN_GATE_SKIPPED
+};
+
+KILN_MUST_CHECK enum kiln_status kiln_gate_start(
+        struct kiln_gate_tally *tally, struct kiln_err *err);
+void kiln_gate_finish(struct kiln_gate_tally *tally); // a zeroed one is fine
+
+// Counts a case. Takes `detail`, an object (NULL: out of memory), and gives it the member "result".
+KILN_MUST_CHECK enum kiln_status kiln_gate_case(struct kiln_gate_tally *tally,
+        enum kiln_gate_result result, struct json_t *detail, struct kiln_err *err);
+
+// The last line, "166 passed, 0 failed, 3 skipped", or with `json` the document {gate, verdict,
+// passed, failed, skipped, cases, …members of extra}; takes `extra` (an object, or NULL). CHECK
+// when a case failed or none passed.
+KILN_MUST_CHECK enum kiln_status kiln_gate_conclude(struct kiln_gate_tally *tally, const char *gate,
+        int json, struct json_t *extra, struct kiln_err *err);
+
+extern const struct kiln_cmd kiln_cmd_gate_greedy, kiln_cmd_gate_tolerance;
+
+#endif

@@ -1,0 +1,23 @@
+// twin_run: what commands that compare two configs share: BASE.ini and CHANGE.ini, each on top of
+// the shared --config files, under the shared --set, opened as a twin.
+#ifndef KILN_TOOLS_TWIN_RUN_H
+#define KILN_TOOLS_TWIN_RUN_H
+
+#include "cmd.h"
+
+#include "lab/twin.h"
+
+struct kiln_twin_run {
+    struct kiln_registry *registry;
+    struct kiln_config *config[KILN_SIDES];
+    struct kiln_twin twin;
+};
+
+// files[side]: the INI file of each side; NULL is KILN_STATUS_USAGE but for the control. Ctrl-C is
+// caught from here on.
+KILN_MUST_CHECK enum kiln_status kiln_twin_run_open(struct kiln_twin_run *run,
+        const struct kiln_common *common, const char *const files[KILN_SIDES],
+        struct kiln_err *err);
+void kiln_twin_run_close(struct kiln_twin_run *run); // a zeroed one is fine
+
+#endif
