@@ -103,6 +103,12 @@ static enum kiln_status print_row(const struct ab_options *o, const struct kiln_
         fprintf(stderr, "%s: %zu of %zu rounds were disturbed (clock moved or was held down)\n",
                 name, ab->disturbed, ab->n);
     }
+    if (ab->capped > 0) {
+        fprintf(stderr,
+                "%s: %zu of %zu rounds ran at the card's power limit, where the clock follows the "
+                "load; more rounds (-r) narrow the interval\n",
+                name, ab->capped, ab->n);
+    }
     return KILN_STATUS_OK;
 }
 

@@ -144,10 +144,11 @@ static enum kiln_status look(
     ab->base_rate = (double)run->n / kiln_median(column[COLUMN_BASE], ab->n);
     ab->change_rate = (double)run->n / kiln_median(column[COLUMN_CHANGE], ab->n);
     int32_t usual = (int32_t)kiln_median(column[COLUMN_CLOCK], ab->n);
-    ab->disturbed = 0;
+    ab->disturbed = ab->capped = 0;
     for (size_t i = 0; i < ab->n; i++) {
         ab->pairs[i].disturbed = kiln_health_disturbed(&ab->pairs[i].health, usual);
         ab->disturbed += ab->pairs[i].disturbed != 0;
+        ab->capped += kiln_health_capped(&ab->pairs[i].health) != 0;
     }
     ab->looks++;
     kiln_free(values);

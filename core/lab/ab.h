@@ -41,7 +41,7 @@ struct kiln_ab {
     struct kiln_ab_pair *pairs;
     size_t n;
     struct kiln_effect effect;
-    size_t disturbed;
+    size_t disturbed, capped; // rounds; capped: at the card's power limit
     int64_t looks;
     double base_rate, change_rate; // tokens a second, medians
 };

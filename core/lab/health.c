@@ -12,9 +12,11 @@ enum {
     CLOCK_SM = 1,
     CLOCK_MEMORY = 2,
     SENSOR_GPU = 0,
-    // Reasons that slow a run down: software power cap, hardware slowdown, software and hardware
-    // thermal slowdown, power brake. The others (idle, an application's own clocks) are no fault.
-    SLOWED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+    POWER_CAP = 0x4,
+    // Reasons that slow a run down by surprise: hardware slowdown, software and hardware thermal
+    // slowdown, power brake. Idle and an application's own clocks are no fault; nor is the power
+    // cap, at which many cards run all the time.
+    SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 };
 
 typedef int (*init_fn)(void);
@@ -104,12 +106,16 @@ struct kiln_health kiln_health_read(const struct kiln_health_reader *reader) {
     }
     unsigned long long reasons = 0;
     if (reader->reasons && reader->reasons(reader->device, &reasons) == 0) {
-        health.throttle = reasons & SLOWED;
+        health.throttle = reasons & (SLOWED | POWER_CAP);
     }
     return health;
 }
 
 int kiln_health_disturbed(const struct kiln_health *health, int32_t usual) {
     int moved = usual > 0 && health->sm_mhz > 0 && abs(health->sm_mhz - usual) * 100 > usual * 3;
-    return health->throttle != 0 || moved;
+    return (health->throttle & SLOWED) != 0 || moved;
+}
+
+int kiln_health_capped(const struct kiln_health *health) {
+    return (health->throttle & POWER_CAP) != 0;
 }

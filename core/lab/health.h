@@ -23,8 +23,11 @@ struct kiln_health_reader *kiln_health_open(const struct kiln_dev *dev);
 void kiln_health_close(struct kiln_health_reader *reader); // NULL is fine
 struct kiln_health kiln_health_read(const struct kiln_health_reader *reader);
 
-// Whether the card was held down by heat or power, or its SM clock left `usual` (MHz, 0: unknown)
-// by more than 3 %.
+// Whether the card was held down by heat, or its SM clock left `usual` (MHz, 0: unknown) by more
+// than 3 %.
 int kiln_health_disturbed(const struct kiln_health *health, int32_t usual);
+// Whether it ran at its power limit: its clock then follows the load, and differences that save
+// power show as speed.
+int kiln_health_capped(const struct kiln_health *health);
 
 #endif
