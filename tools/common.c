@@ -43,44 +43,36 @@ enum kiln_status kiln_common_registry(
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status set_number(
-        struct kiln_config *config, const char *key, int64_t value, struct kiln_err *err) {
-    char text[64];
-    if (value == 0) {
-        return KILN_STATUS_OK;
+// "engine.KEY=VALUE" behind the sets, unless the option was not given (0).
+static void set_number(struct kiln_option_layers *text, const char *key, int64_t value) {
+    if (value != 0) {
+        char *line = text->numbers[text->n_numbers++];
+        snprintf(line, sizeof(text->numbers[0]), "engine.%s=%" PRId64, key, value);
+        text->sets[text->layers.n_sets++] = line;
     }
-    snprintf(text, sizeof(text), "engine.%s=%" PRId64, key, value);
-    return kiln_config_add_set(config, text, err);
 }
 
-static enum kiln_status add_layers(
-        const struct kiln_common *common, struct kiln_config *config, struct kiln_err *err) {
-    KILN_TRY(kiln_config_add_defaults(config, err));
-    for (size_t i = 0; i < common->configs.count; i++) {
-        KILN_TRY(kiln_config_add_file(config, common->configs.items[i], err));
-    }
+void kiln_common_layers(const struct kiln_common *common, struct kiln_option_layers *text) {
+    *text = (struct kiln_option_layers){.n_numbers = 0};
+    text->layers = (struct kiln_layers){.files = common->configs.items,
+            .n_files = common->configs.count,
+            .sets = text->sets,
+            .n_sets = common->sets.count};
     for (size_t i = 0; i < common->sets.count; i++) {
-        KILN_TRY(kiln_config_add_set(config, common->sets.items[i], err));
+        text->sets[i] = common->sets.items[i];
     }
-    KILN_TRY(set_number(config, "threads", common->threads, err));
-    KILN_TRY(set_number(config, "ctx", common->ctx, err));
-    return set_number(config, "ubatch", common->ubatch, err);
+    set_number(text, "threads", common->threads);
+    set_number(text, "ctx", common->ctx);
+    set_number(text, "ubatch", common->ubatch);
 }
 
 enum kiln_status kiln_common_config(const struct kiln_common *common,
         const struct kiln_registry *registry, struct kiln_config **config, struct kiln_err *err) {
-    KILN_TRY(kiln_config_create(config, err));
+    struct kiln_option_layers text;
     struct kiln_catalog catalog = {
             .plugins = kiln_registry_plugins(registry), .n_plugins = kiln_registry_count(registry)};
-    enum kiln_status status = add_layers(common, *config, err);
-    if (status == KILN_STATUS_OK) {
-        status = kiln_config_check(*config, &catalog, err);
-    }
-    if (status != KILN_STATUS_OK) {
-        kiln_config_destroy(*config);
-        *config = NULL;
-    }
-    return status;
+    kiln_common_layers(common, &text);
+    return kiln_config_load(config, &text.layers, &catalog, err);
 }
 
 // ---- Interrupts and progress --------------------------------------------------------------------

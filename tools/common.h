@@ -5,11 +5,20 @@
 #include "cmd.h"
 
 #include "base/buf.h"
+#include "config/layers.h"
 #include "engine/session.h"
 
 // KILN_STATUS_USAGE without -m; the error says how to fetch a model.
 KILN_MUST_CHECK enum kiln_status kiln_common_need_model(
         const struct kiln_common *common, struct kiln_err *err);
+// What the shared options say of the configuration, as layers.
+struct kiln_option_layers {
+    struct kiln_layers layers;
+    const char *sets[64 + 3]; // --set, then -t, -c, -ub
+    char numbers[3][64];
+    size_t n_numbers;
+};
+void kiln_common_layers(const struct kiln_common *common, struct kiln_option_layers *text);
 
 // A model opened with everything that it needs.
 struct kiln_run {
