@@ -57,6 +57,16 @@ struct kiln_dev_ops {
     enum kiln_status (*record_end)(struct kiln_dev *dev, void **graph, struct kiln_err *err);
     enum kiln_status (*replay)(struct kiln_dev *dev, void *graph, struct kiln_err *err);
     void (*forget)(struct kiln_dev *dev, void *graph); // NULL is fine
+    // Optional (NULL): the same device for another thread: its memory, weights and kernels, with a
+    // queue of its own. What was queued there is waited for by `sync` there. Opened, used and
+    // closed by that thread, before the device is closed. Kernels and memory made here outlive it.
+    enum kiln_status (*side)(struct kiln_dev *dev, struct kiln_dev **side, struct kiln_err *err);
+};
+
+// Kernels that `load` was asked for and that differ: compiled now, taken from the disk, loaded
+// already.
+struct kiln_dev_counts {
+    uint64_t compiled, cached, shared;
 };
 
 struct kiln_dev {
@@ -64,7 +74,8 @@ struct kiln_dev {
     struct kiln_device desc;
     char id[32];            // "cpu", "cuda:0", "sim:sm_80"
     char bus_id[32];        // PCI address of a card, "0000:1b:00.0"; empty where there is none
-    struct kiln_pool *pool; // threads for work that stays on the host; owned
+    struct kiln_pool *pool; // threads for work that stays on the host; owned; NULL on a side
+    struct kiln_dev_counts counts;
 };
 
 // Settings that devices read; zeroed: defaults.

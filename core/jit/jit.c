@@ -152,7 +152,9 @@ static void make_units(struct work *work, size_t count, int keep_sources) {
         if (keep_sources) {
             item->source = kiln_strdup(work->units[i]->program);
         }
-        if (!first_with_key(work, i, &first)) {
+        const struct kiln_jit_params *params = &work->jit->params;
+        item->held = params->have ? params->have(params->have_arg, &item->key) : NULL;
+        if (!item->held && !first_with_key(work, i, &first)) {
             work->todo[work->n_todo++] = (uint32_t)i;
         }
     }
@@ -163,7 +165,7 @@ static void copy_twins(struct work *work, size_t count) {
     for (size_t i = 0; i < count; i++) {
         struct kiln_jit_item *item = &work->items[i];
         size_t first;
-        if (!work->units[i] || !first_with_key(work, i, &first)) {
+        if (!work->units[i] || item->held || !first_with_key(work, i, &first)) {
             continue;
         }
         const struct kiln_jit_item *twin = &work->items[first];

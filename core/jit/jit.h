@@ -25,6 +25,10 @@ typedef enum kiln_status (*kiln_compile_fn)(void *arg, const struct kiln_unit *u
 struct kiln_jit_params {
     struct kiln_cache_params cache; // [cache] dir, max_size
     uint32_t threads;               // compiles at once; 0: all cores
+    // Optional: what the caller holds under a key already, so that no image is needed; NULL:
+    // nothing. Called from kiln_jit_run's thread, once an item.
+    void *(*have)(void *arg, const struct kiln_jit_key *key);
+    void *have_arg;
     // For tests: in place of NVRTC. `nvrtc` then only lends its identity and targets.
     const struct kiln_nvrtc *nvrtc;
     kiln_compile_fn compile;
@@ -54,6 +58,7 @@ struct kiln_jit_item {
     struct kiln_layout_check layout; // of the kernel against its launcher
     struct kiln_layout regions;      // as the kernel exports them
     int cached;                      // it came from the cache
+    void *held;                      // what `have` gave; the image is empty then
     double ms;                       // it took this long now; 0 for a twin of an item before it
     char *log;                       // of the compile, if there was one
     char *source; // the text that was compiled, when kiln_jit_run was asked for it

@@ -21,10 +21,23 @@ enum kiln_status kiln_cuda_check(
     return kiln_cu_check(&cuda->cu, result, call, what, err);
 }
 
+static void shared_finish(struct kiln_cuda *cuda) {
+    struct kiln_cuda_shared *shared = cuda->shared;
+    if (shared) {
+        kiln_cuda_modules_finish(cuda);
+        kiln_cuda_weights_finish(cuda);
+        kiln_jit_close(shared->jit);
+        pthread_mutex_destroy(&shared->jit_lock);
+        pthread_mutex_destroy(&shared->lock);
+        kiln_free(shared);
+    }
+}
+
 static void cuda_close(struct kiln_dev *dev) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
-    kiln_cuda_weights_finish(cuda);
-    kiln_jit_close(cuda->jit);
+    if (!cuda->is_side) {
+        shared_finish(cuda);
+    }
     if (cuda->stream) {
         cuda->cu.stream_destroy(cuda->stream);
     }
@@ -128,6 +141,40 @@ static void cuda_forget(struct kiln_dev *dev, void *graph) {
     }
 }
 
+// ---- Sides --------------------------------------------------------------------------------------
+
+static enum kiln_status cuda_side(
+        struct kiln_dev *dev, struct kiln_dev **side, struct kiln_err *err) {
+    const struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    struct kiln_cuda *made = kiln_calloc(1, sizeof(*made));
+    if (!made) {
+        return kiln_err_nomem(err, "the CUDA device");
+    }
+    made->dev = (struct kiln_dev){.ops = dev->ops, .desc = dev->desc};
+    memcpy(made->dev.id, dev->id, sizeof(made->dev.id));
+    made->cu = cuda->cu;
+    made->handle = cuda->handle;
+    made->names = cuda->names;
+    made->shared = cuda->shared;
+    made->is_side = 1;
+    pthread_mutex_lock(&cuda->shared->lock);
+    cuda->shared->sided = 1;
+    pthread_mutex_unlock(&cuda->shared->lock);
+    enum kiln_status status = kiln_cu_check(&made->cu, made->cu.context_set(cuda->context),
+            "cuCtxSetCurrent", made->names.name, err);
+    if (status == KILN_STATUS_OK) {
+        status = kiln_cu_check(&made->cu,
+                made->cu.stream_create(&made->stream, KILN_CU_STREAM_NON_BLOCKING),
+                "cuStreamCreate", made->names.name, err);
+    }
+    if (status != KILN_STATUS_OK) {
+        cuda_close(&made->dev);
+        return status;
+    }
+    *side = &made->dev;
+    return KILN_STATUS_OK;
+}
+
 static const struct kiln_dev_ops cuda_ops = {
         .close = cuda_close,
         .alloc = cuda_alloc,
@@ -145,6 +192,7 @@ static const struct kiln_dev_ops cuda_ops = {
         .record_end = cuda_record_end,
         .replay = cuda_replay,
         .forget = cuda_forget,
+        .side = cuda_side,
 };
 
 // ---- Opening ------------------------------------------------------------------------------------
@@ -177,25 +225,45 @@ enum kiln_status kiln_cuda_describe(int32_t number, struct kiln_device *desc,
     return kiln_cuda_fill_desc(&cu, handle, desc, names, err);
 }
 
+static enum kiln_status make_shared(
+        struct kiln_cuda *cuda, const struct kiln_dev_settings *settings, struct kiln_err *err) {
+    struct kiln_cuda_shared *shared = kiln_calloc(1, sizeof(*shared));
+    if (!shared) {
+        return kiln_err_nomem(err, "the CUDA device");
+    }
+    int failed = pthread_mutex_init(&shared->lock, NULL) != 0;
+    if (failed || pthread_mutex_init(&shared->jit_lock, NULL) != 0) {
+        if (!failed) {
+            pthread_mutex_destroy(&shared->lock);
+        }
+        kiln_free(shared);
+        return kiln_err_nomem(err, "the CUDA device's locks");
+    }
+    cuda->shared = shared;
+    struct kiln_jit_params jit = {
+            .cache = {.dir = settings->cache_dir,
+                    .max_size = settings->cache_max_size ? settings->cache_max_size : INT64_MAX},
+            .have = kiln_cuda_take_module,
+            .have_arg = shared};
+    return kiln_jit_open(&shared->jit, &jit, err);
+}
+
 static enum kiln_status start(struct kiln_cuda *cuda, int32_t number,
         const struct kiln_dev_settings *settings, struct kiln_err *err) {
     const struct kiln_cu *cu = &cuda->cu;
-    void *context;
     KILN_TRY(open_device(&cuda->cu, number, &cuda->handle, err));
     KILN_TRY(kiln_cuda_fill_desc(cu, cuda->handle, &cuda->dev.desc, &cuda->names, err));
     KILN_TRY(kiln_cu_check(cu,
             cu->device_bus_id(cuda->dev.bus_id, sizeof(cuda->dev.bus_id), cuda->handle),
             "cuDeviceGetPCIBusId", cuda->names.name, err));
-    KILN_TRY(kiln_cu_check(cu, cu->context_retain(&context, cuda->handle),
+    KILN_TRY(kiln_cu_check(cu, cu->context_retain(&cuda->context, cuda->handle),
             "cuDevicePrimaryCtxRetain", cuda->names.name, err));
     cuda->retained = 1;
-    KILN_TRY(kiln_cu_check(cu, cu->context_set(context), "cuCtxSetCurrent", cuda->names.name, err));
+    KILN_TRY(kiln_cu_check(
+            cu, cu->context_set(cuda->context), "cuCtxSetCurrent", cuda->names.name, err));
     KILN_TRY(kiln_cu_check(cu, cu->stream_create(&cuda->stream, KILN_CU_STREAM_NON_BLOCKING),
             "cuStreamCreate", cuda->names.name, err));
-    struct kiln_jit_params jit = {
-            .cache = {.dir = settings->cache_dir,
-                    .max_size = settings->cache_max_size ? settings->cache_max_size : INT64_MAX}};
-    KILN_TRY(kiln_jit_open(&cuda->jit, &jit, err));
+    KILN_TRY(make_shared(cuda, settings, err));
     uint32_t threads = settings->threads ? settings->threads : kiln_cpu_count();
     return kiln_pool_create(&cuda->dev.pool, threads, err);
 }

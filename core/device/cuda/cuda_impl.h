@@ -8,14 +8,32 @@
 #include "device/device.h"
 #include "jit/jit.h"
 
+#include <pthread.h>
+
 struct kiln_cuda_weight { // a piece of the model file that is on the device
     const void *data;
     uint64_t bytes;
     uint64_t addr;
 };
 
+struct kiln_cuda_module; // a compiled kernel in the context
+
 enum {
     KILN_CUDA_STAGES = 2
+};
+
+// What the device and its sides have in common.
+struct kiln_cuda_shared {
+    pthread_mutex_t jit_lock; // held while kernels are compiled
+    struct kiln_jit *jit;
+    pthread_mutex_t lock;             // of all below; never held while waiting for the other
+    int sided;                        // a side was opened: what is uploaded is waited for
+    struct kiln_cuda_weight *weights; // by address of the data
+    size_t n_weights, cap_weights;
+    void *stage[KILN_CUDA_STAGES];    // pinned, what is read while the other is on its way
+    void *staged[KILN_CUDA_STAGES];   // events
+    struct kiln_cuda_module *modules; // a list
+    size_t n_modules;
 };
 
 struct kiln_cuda {
@@ -23,13 +41,11 @@ struct kiln_cuda {
     struct kiln_cu cu;
     int handle; // CUdevice
     int retained;
+    void *context;
     void *stream;
     struct kiln_cuda_names names;
-    struct kiln_jit *jit;
-    struct kiln_cuda_weight *weights; // by address of the data
-    size_t n_weights, cap_weights;
-    void *stage[KILN_CUDA_STAGES];  // pinned, what is read while the other is on its way
-    void *staged[KILN_CUDA_STAGES]; // events
+    struct kiln_cuda_shared *shared; // the device's own; a side borrows it
+    int is_side;
     char last[192]; // kernel and geometry launched last: a fault comes out of a later call
 };
 
@@ -50,6 +66,11 @@ void kiln_cuda_unload(struct kiln_dev *dev, struct kiln_dev_kernel *ready);
 KILN_MUST_CHECK enum kiln_status kiln_cuda_launch(struct kiln_dev *dev,
         struct kiln_dev_kernel *ready, const struct kiln_launch *launch, void *const *args,
         struct kiln_err *err);
+
+// For the compiler (kiln_jit_params.have): the loaded module with a key, or NULL.
+void *kiln_cuda_take_module(void *device, const struct kiln_jit_key *key);
+// Unloads every module. No kernel may be left.
+void kiln_cuda_modules_finish(struct kiln_cuda *cuda);
 
 // describe.c
 KILN_MUST_CHECK enum kiln_status kiln_cuda_fill_desc(const struct kiln_cu *cu, int handle,

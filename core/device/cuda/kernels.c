@@ -8,106 +8,289 @@
 #include <stdio.h>
 #include <string.h>
 
-struct kiln_dev_kernel {
+// A compiled kernel in the context, by its key. Kept when nobody uses it any more, for whoever
+// switches back, until there are too many.
+struct kiln_cuda_module {
+    struct kiln_cuda_module *next;
+    struct kiln_jit_key key;
     void *module, *function;
+    unsigned users;
     char label[192]; // who it is, for errors
 };
+
+enum {
+    MAX_MODULES = 1024
+};
+
+struct kiln_dev_kernel {
+    struct kiln_cuda_module *module;
+    void *function;
+    const char *label; // the module's
+};
+
+// ---- Modules ------------------------------------------------------------------------------------
+
+static void destroy_module(struct kiln_cuda *cuda, struct kiln_cuda_module *module) {
+    if (module->module) {
+        cuda->cu.module_unload(module->module);
+    }
+    kiln_free(module);
+}
+
+void kiln_cuda_modules_finish(struct kiln_cuda *cuda) {
+    struct kiln_cuda_module *next;
+    for (struct kiln_cuda_module *at = cuda->shared->modules; at; at = next) {
+        next = at->next;
+        destroy_module(cuda, at);
+    }
+    cuda->shared->modules = NULL;
+}
+
+// The module with this key, with one user more; NULL: it is not loaded.
+void *kiln_cuda_take_module(void *device, const struct kiln_jit_key *key) {
+    struct kiln_cuda_shared *shared = device;
+    struct kiln_cuda_module *found = NULL;
+    pthread_mutex_lock(&shared->lock);
+    for (struct kiln_cuda_module *at = shared->modules; at && !found; at = at->next) {
+        found = strcmp(at->key.hex, key->hex) == 0 ? at : NULL;
+    }
+    if (found) {
+        found->users++;
+    }
+    pthread_mutex_unlock(&shared->lock);
+    return found;
+}
+
+static void add_module(struct kiln_cuda_shared *shared, struct kiln_cuda_module *module) {
+    pthread_mutex_lock(&shared->lock);
+    module->users = 1;
+    module->next = shared->modules;
+    shared->modules = module;
+    shared->n_modules++;
+    pthread_mutex_unlock(&shared->lock);
+}
+
+// One user less. Beyond the bound, what has none goes.
+static void drop_module(struct kiln_cuda *cuda, struct kiln_cuda_module *module) {
+    struct kiln_cuda_shared *shared = cuda->shared;
+    pthread_mutex_lock(&shared->lock);
+    module->users--;
+    struct kiln_cuda_module **at = &shared->modules;
+    while (*at && shared->n_modules > MAX_MODULES) {
+        struct kiln_cuda_module *one = *at;
+        if (one->users > 0) {
+            at = &one->next;
+            continue;
+        }
+        *at = one->next;
+        destroy_module(cuda, one);
+        shared->n_modules--;
+    }
+    pthread_mutex_unlock(&shared->lock);
+}
 
 // ---- Loading ------------------------------------------------------------------------------------
 
 // Dynamic shared memory beyond the default has to be asked for, for each function; the result is
 // checked against what the device can give in all, static need included.
-static enum kiln_status allow_shared(struct kiln_cuda *cuda, const struct kiln_dev_kernel *kernel,
+static enum kiln_status allow_shared(struct kiln_cuda *cuda, const struct kiln_cuda_module *module,
         uint32_t bytes, struct kiln_err *err) {
     const struct kiln_cu *cu = &cuda->cu;
     int fixed = 0;
     KILN_TRY(kiln_cu_check(cu,
-            cu->function_get(&fixed, KILN_CU_FUNC_STATIC_SHARED, kernel->function),
-            "cuFuncGetAttribute", kernel->label, err));
+            cu->function_get(&fixed, KILN_CU_FUNC_STATIC_SHARED, module->function),
+            "cuFuncGetAttribute", module->label, err));
     if ((int64_t)fixed + bytes > cuda->dev.desc.smem_block_optin) {
         return kiln_err_set(err, KILN_STATUS_DEVICE,
                 "%s: %u bytes of dynamic and %d of static shared memory exceed the %d that a block "
                 "may use on %s; smaller tiles need less",
-                kernel->label, bytes, fixed, cuda->dev.desc.smem_block_optin, cuda->names.name);
+                module->label, bytes, fixed, cuda->dev.desc.smem_block_optin, cuda->names.name);
     }
     if (bytes == 0) {
         return KILN_STATUS_OK;
     }
     return kiln_cu_check(cu,
-            cu->function_set(kernel->function, KILN_CU_FUNC_MAX_DYNAMIC_SHARED, (int)bytes),
-            "cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES)", kernel->label, err);
+            cu->function_set(module->function, KILN_CU_FUNC_MAX_DYNAMIC_SHARED, (int)bytes),
+            "cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES)", module->label, err);
 }
 
 static enum kiln_status load_module(struct kiln_cuda *cuda, const struct kiln_jit_item *item,
-        struct kiln_dev_kernel *kernel, struct kiln_err *err) {
+        struct kiln_cuda_module *module, struct kiln_err *err) {
     const struct kiln_cu *cu = &cuda->cu;
-    int result = cu->module_load(&kernel->module, item->image.data, 0, NULL, NULL);
-    if (result != 0) {
-        int version = 0;
-        cu->driver_version(&version);
-        KILN_TRY(kiln_cu_check(cu, result, "cuModuleLoadDataEx", kernel->label, err));
-    }
+    module->key = item->key;
+    snprintf(module->label, sizeof(module->label), "%s (%s)",
+            item->image.label ? item->image.label : "kernel",
+            item->image.geometry ? item->image.geometry : "");
+    KILN_TRY(kiln_cu_check(cu, cu->module_load(&module->module, item->image.data, 0, NULL, NULL),
+            "cuModuleLoadDataEx", module->label, err));
     KILN_TRY(kiln_cu_check(cu,
-            cu->module_function(&kernel->function, kernel->module, item->image.entry),
-            "cuModuleGetFunction", kernel->label, err));
-    return allow_shared(cuda, kernel, item->request.launch->shared_bytes, err);
+            cu->module_function(&module->function, module->module, item->image.entry),
+            "cuModuleGetFunction", module->label, err));
+    return allow_shared(cuda, module, item->request.launch->shared_bytes, err);
 }
 
-static enum kiln_status take_items(struct kiln_cuda *cuda, const struct kiln_jit_item *items,
-        size_t count, struct kiln_dev_kernel **ready, struct kiln_err *err) {
-    for (size_t i = 0; i < count; i++) {
-        ready[i] = kiln_calloc(1, sizeof(*ready[i]));
-        if (!ready[i]) {
-            return kiln_err_nomem(err, "a kernel");
-        }
-        snprintf(ready[i]->label, sizeof(ready[i]->label), "%s (%s)",
-                items[i].image.label ? items[i].image.label : "kernel",
-                items[i].image.geometry ? items[i].image.geometry : "");
-        KILN_TRY(load_module(cuda, &items[i], ready[i], err));
+// The item's module, with one user more.
+static enum kiln_status get_module(struct kiln_cuda *cuda, struct kiln_jit_item *item,
+        struct kiln_cuda_module **module, struct kiln_err *err) {
+    *module = item->held;
+    item->held = NULL;
+    if (!*module) { // a twin before it may have brought it
+        *module = kiln_cuda_take_module(cuda->shared, &item->key);
     }
+    if (*module) {
+        return KILN_STATUS_OK;
+    }
+    struct kiln_cuda_module *made = kiln_calloc(1, sizeof(*made));
+    if (!made) {
+        return kiln_err_nomem(err, "a kernel");
+    }
+    enum kiln_status status = load_module(cuda, item, made, err);
+    if (status != KILN_STATUS_OK) {
+        destroy_module(cuda, made);
+        return status;
+    }
+    add_module(cuda->shared, made);
+    *module = made;
     return KILN_STATUS_OK;
 }
 
-enum kiln_status kiln_cuda_load(struct kiln_dev *dev, const struct kiln_load *loads, size_t count,
+static enum kiln_status make_ready(struct kiln_cuda *cuda, struct kiln_cuda_module *module,
         struct kiln_dev_kernel **ready, struct kiln_err *err) {
-    struct kiln_cuda *cuda = kiln_cuda_of(dev);
-    struct kiln_jit_item *items = kiln_calloc(count, sizeof(*items));
-    if (!items) {
-        return kiln_err_nomem(err, "compiling kernels");
+    *ready = kiln_calloc(1, sizeof(**ready));
+    if (!*ready) {
+        drop_module(cuda, module);
+        return kiln_err_nomem(err, "a kernel");
     }
+    **ready = (struct kiln_dev_kernel){
+            .module = module, .function = module->function, .label = module->label};
+    return KILN_STATUS_OK;
+}
+
+// ---- A list of kernels --------------------------------------------------------------------------
+
+static int same_strings(const char *const *a, const char *const *b, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (strcmp(a[i], b[i]) != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+// Whether both compile to the same, seen without looking into any file: most layers ask for what
+// the first one did.
+static int same_load(const struct kiln_load *a, const struct kiln_load *b) {
+    const struct kiln_geometry *x = a->geometry, *y = b->geometry;
+    if (a->kernel != b->kernel || a->launch->shared_bytes != b->launch->shared_bytes ||
+            x->n_values != y->n_values || a->launch->n_defines != b->launch->n_defines ||
+            !a->source != !b->source || (a->source && strcmp(a->source, b->source) != 0)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < x->n_values; i++) {
+        if (x->values[i] != y->values[i] || strcmp(x->names[i], y->names[i]) != 0) {
+            return 0;
+        }
+    }
+    return same_strings(a->launch->defines, b->launch->defines, a->launch->n_defines);
+}
+
+struct batch {
+    struct kiln_jit_item *items; // of the loads that differ
+    size_t n_items;
+    size_t *item_of; // by load
+};
+
+static void make_items(
+        struct batch *batch, const struct kiln_load *loads, size_t count, const char *target) {
     for (size_t i = 0; i < count; i++) {
-        ready[i] = NULL;
-        items[i].request = (struct kiln_jit_request){
+        size_t j = 0;
+        while (j < i && !same_load(&loads[j], &loads[i])) {
+            j++;
+        }
+        if (j < i) {
+            batch->item_of[i] = batch->item_of[j];
+            continue;
+        }
+        batch->item_of[i] = batch->n_items;
+        batch->items[batch->n_items++].request = (struct kiln_jit_request){
                 .plugin = loads[i].plugin,
                 .variant = loads[i].variant,
                 .kernel = loads[i].kernel,
                 .geometry = loads[i].geometry,
                 .launch = loads[i].launch,
                 .source = loads[i].source,
-                .target = dev->desc.target,
+                .target = target,
         };
     }
-    enum kiln_status status = kiln_jit_run(cuda->jit, items, count, 0, err);
+}
+
+static void count_items(struct kiln_dev_counts *counts, const struct batch *batch) {
+    for (size_t i = 0; i < batch->n_items; i++) {
+        const struct kiln_jit_item *item = &batch->items[i];
+        counts->shared += item->held != NULL;
+        counts->cached += !item->held && item->cached;
+        counts->compiled += !item->held && !item->cached && item->ms > 0;
+    }
+}
+
+static enum kiln_status take_items(struct kiln_cuda *cuda, struct batch *batch, size_t count,
+        struct kiln_dev_kernel **ready, struct kiln_err *err) {
+    for (size_t i = 0; i < count; i++) {
+        struct kiln_cuda_module *module;
+        KILN_TRY(get_module(cuda, &batch->items[batch->item_of[i]], &module, err));
+        KILN_TRY(make_ready(cuda, module, &ready[i], err));
+    }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status load_batch(struct kiln_cuda *cuda, struct batch *batch, size_t count,
+        struct kiln_dev_kernel **ready, struct kiln_err *err) {
+    struct kiln_cuda_shared *shared = cuda->shared;
+    pthread_mutex_lock(&shared->jit_lock);
+    enum kiln_status status = kiln_jit_run(shared->jit, batch->items, batch->n_items, 0, err);
+    pthread_mutex_unlock(&shared->jit_lock);
     if (status == KILN_STATUS_OK) {
-        status = take_items(cuda, items, count, ready, err);
+        count_items(&cuda->dev.counts, batch);
+        status = take_items(cuda, batch, count, ready, err);
+    }
+    for (size_t i = 0; i < batch->n_items; i++) {
+        if (batch->items[i].held) { // not taken: something failed before
+            drop_module(cuda, batch->items[i].held);
+        }
+    }
+    return status;
+}
+
+enum kiln_status kiln_cuda_load(struct kiln_dev *dev, const struct kiln_load *loads, size_t count,
+        struct kiln_dev_kernel **ready, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    struct batch batch = {.items = kiln_calloc(count, sizeof(*batch.items)),
+            .item_of = kiln_calloc(count, sizeof(*batch.item_of))};
+    for (size_t i = 0; i < count; i++) {
+        ready[i] = NULL;
+    }
+    enum kiln_status status;
+    if (!batch.items || !batch.item_of) {
+        status = kiln_err_nomem(err, "compiling kernels");
+    } else {
+        make_items(&batch, loads, count, dev->desc.target);
+        status = load_batch(cuda, &batch, count, ready, err);
     }
     for (size_t i = 0; status != KILN_STATUS_OK && i < count; i++) {
         kiln_cuda_unload(dev, ready[i]);
         ready[i] = NULL;
     }
-    kiln_jit_items_finish(items, count);
-    kiln_free(items);
+    kiln_jit_items_finish(batch.items, batch.n_items);
+    kiln_free(batch.items);
+    kiln_free(batch.item_of);
     return status;
 }
 
 void kiln_cuda_unload(struct kiln_dev *dev, struct kiln_dev_kernel *ready) {
-    if (!ready) {
-        return;
+    if (ready) {
+        drop_module(kiln_cuda_of(dev), ready->module);
+        kiln_free(ready);
     }
-    if (ready->module) {
-        kiln_cuda_of(dev)->cu.module_unload(ready->module);
-    }
-    kiln_free(ready);
 }
 
 // ---- Launching ----------------------------------------------------------------------------------
@@ -214,7 +397,7 @@ enum kiln_status kiln_cuda_launch(struct kiln_dev *dev, struct kiln_dev_kernel *
             .attrs = attrs,
             .n_attrs = fill_attrs(launch, dev->desc.cc, attrs),
     };
-    memcpy(cuda->last, ready->label, sizeof(cuda->last));
+    snprintf(cuda->last, sizeof(cuda->last), "%s", ready->label);
     return kiln_cu_check(&cuda->cu,
             cuda->cu.launch(&config, ready->function, params.pointers, NULL), "cuLaunchKernelEx",
             ready->label, err);

@@ -154,6 +154,16 @@ static enum kiln_status host_sync(struct kiln_dev *dev, struct kiln_err *err) {
     return KILN_STATUS_OK;
 }
 
+// Memory is the process's own and kernels are functions: only the threads and their scratch differ.
+// One thread: the others are busy with the device itself.
+static enum kiln_status host_side(
+        struct kiln_dev *dev, struct kiln_dev **side, struct kiln_err *err) {
+    const struct kiln_dev_settings settings = {.threads = 1};
+    KILN_TRY(kiln_host_open(side, &settings, err));
+    (*side)->desc = dev->desc; // what is planned there runs on the device
+    return KILN_STATUS_OK;
+}
+
 static const struct kiln_dev_ops host_ops = {
         .close = host_close,
         .alloc = host_alloc,
@@ -167,6 +177,7 @@ static const struct kiln_dev_ops host_ops = {
         .unload = host_unload,
         .launch = host_launch,
         .sync = host_sync,
+        .side = host_side,
 };
 
 #if defined(__x86_64__)
