@@ -2,48 +2,42 @@
 #include "engine/engine.h"
 
 #include "base/mem.h"
-#include "engine/schedule.h"
+#include "engine/engine_impl.h"
 #include "model/dtype.h"
 
 #include <string.h>
 
 enum {
-    MAX_SCHEDULES = 64,
     HEAD_ROWS = 64
-};
-
-struct kiln_engine {
-    struct kiln_engine_params params;
-    struct kiln_runtime rt;
-    int64_t ubatch, n_past;
-    struct kiln_schedule *body[MAX_SCHEDULES], *head[2]; // head: 1 row, HEAD_ROWS rows
-    size_t n_body;
-    float *logits;      // (HEAD_ROWS, V), made when first wanted
-    int32_t *positions; // (ubatch)
-    uint64_t cache_bytes;
 };
 
 // ---- Set-up -------------------------------------------------------------------------------------
 
 static enum kiln_status alloc_values(struct kiln_engine *engine, struct kiln_err *err) {
-    struct kiln_dev *dev = engine->rt.dev;
+    if (engine->lent & KILN_LENT_VALUES) {
+        return KILN_STATUS_OK;
+    }
+    struct kiln_dev *dev = engine->rt->dev;
     for (int i = 0; i < KILN_VALUE_COUNT; i++) {
         uint64_t count =
                 i == KILN_VALUE_IDS || i == KILN_VALUE_POSITIONS ? (uint64_t)engine->ubatch : 1;
-        KILN_TRY(dev->ops->alloc(dev, count * sizeof(int32_t), &engine->rt.values[i], err));
+        KILN_TRY(dev->ops->alloc(dev, count * sizeof(int32_t), &engine->rt->values[i], err));
     }
-    const struct kiln_graph *graph = engine->rt.graph;
+    const struct kiln_graph *graph = engine->rt->graph;
     for (uint32_t i = 0; i < graph->n_rope; i++) {
         uint64_t bytes = graph->rope[i].len * sizeof(float);
-        KILN_TRY(dev->ops->alloc(dev, bytes, &engine->rt.rope[i], err));
-        KILN_TRY(dev->ops->upload(dev, engine->rt.rope[i], graph->rope[i].freqs, bytes, err));
+        KILN_TRY(dev->ops->alloc(dev, bytes, &engine->rt->rope[i], err));
+        KILN_TRY(dev->ops->upload(dev, engine->rt->rope[i], graph->rope[i].freqs, bytes, err));
     }
     engine->positions = kiln_calloc((size_t)engine->ubatch, sizeof(*engine->positions));
     return engine->positions ? KILN_STATUS_OK : kiln_err_nomem(err, "the engine");
 }
 
 static enum kiln_status alloc_cache(struct kiln_engine *engine, struct kiln_err *err) {
-    struct kiln_runtime *rt = &engine->rt;
+    if (engine->lent & KILN_LENT_CACHE) {
+        return KILN_STATUS_OK;
+    }
+    struct kiln_runtime *rt = engine->rt;
     size_t count = (size_t)rt->graph->n_layers * 2;
     uint64_t bytes =
             (uint64_t)rt->ctx * (uint64_t)rt->graph->kv_cols * kiln_dtype_info(rt->kv_dtype)->bytes;
@@ -63,28 +57,31 @@ static enum kiln_status alloc_cache(struct kiln_engine *engine, struct kiln_err 
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status apply_settings(struct kiln_engine *engine, struct kiln_err *err) {
+void kiln_engine_apply(struct kiln_engine *engine) {
     const struct kiln_settings *settings = kiln_config_settings(engine->params.config);
     enum {
         DEFAULT_CTX = 4096
     };
     int64_t trained = engine->params.model->params.ctx_train;
-    engine->rt.ctx = settings->ctx > 0       ? settings->ctx
-                     : trained < DEFAULT_CTX ? trained
-                                             : DEFAULT_CTX;
-    engine->ubatch = settings->ubatch < engine->rt.ctx ? settings->ubatch : engine->rt.ctx;
-    int host = engine->rt.dev->desc.kind == KILN_DEVICE_HOST;
+    engine->rt->ctx = settings->ctx > 0       ? settings->ctx
+                      : trained < DEFAULT_CTX ? trained
+                                              : DEFAULT_CTX;
+    engine->ubatch = settings->ubatch < engine->rt->ctx ? settings->ubatch : engine->rt->ctx;
+    int host = engine->rt->dev->desc.kind == KILN_DEVICE_HOST;
     switch (settings->kv_type) {
     case KILN_KV_AUTO:
-        engine->rt.kv_dtype = host ? KILN_DTYPE_F32 : KILN_DTYPE_F16;
+        engine->rt->kv_dtype = host ? KILN_DTYPE_F32 : KILN_DTYPE_F16;
         break;
     case KILN_KV_F32:
-        engine->rt.kv_dtype = KILN_DTYPE_F32;
+        engine->rt->kv_dtype = KILN_DTYPE_F32;
         break;
     case KILN_KV_F16:
-        engine->rt.kv_dtype = KILN_DTYPE_F16;
+        engine->rt->kv_dtype = KILN_DTYPE_F16;
         break;
     }
+}
+
+enum kiln_status kiln_engine_alloc(struct kiln_engine *engine, struct kiln_err *err) {
     KILN_TRY(alloc_values(engine, err));
     return alloc_cache(engine, err);
 }
@@ -99,7 +96,7 @@ static int64_t bound_for(const struct kiln_engine *engine, int64_t n) {
     return bound < engine->ubatch ? bound : engine->ubatch;
 }
 
-static enum kiln_status body_for(struct kiln_engine *engine, int64_t n,
+enum kiln_status kiln_engine_body(struct kiln_engine *engine, int64_t n,
         struct kiln_schedule **schedule, struct kiln_err *err) {
     enum kiln_phase phase = n == 1 ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL;
     int64_t bound = bound_for(engine, n);
@@ -113,25 +110,45 @@ static enum kiln_status body_for(struct kiln_engine *engine, int64_t n,
             return KILN_STATUS_OK;
         }
     }
-    if (engine->n_body == MAX_SCHEDULES) { // many `when` ranges over m: start over with the oldest
+    if (engine->n_body == KILN_ENGINE_BODIES) { // many `when` ranges over m: drop the oldest
         kiln_schedule_destroy(engine->body[0]);
-        memmove(engine->body, engine->body + 1, (MAX_SCHEDULES - 1) * sizeof(*engine->body));
+        memmove(engine->body, engine->body + 1, (KILN_ENGINE_BODIES - 1) * sizeof(*engine->body));
         engine->n_body--;
     }
-    KILN_TRY(kiln_schedule_create(schedule, &engine->rt, KILN_PART_BODY, phase, bound, n, err));
+    KILN_TRY(kiln_schedule_create(schedule, engine->rt, KILN_PART_BODY, phase, bound, n, err));
     engine->body[engine->n_body++] = *schedule;
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status head_for(struct kiln_engine *engine, int many,
+enum kiln_status kiln_engine_head(struct kiln_engine *engine, int many,
         struct kiln_schedule **schedule, struct kiln_err *err) {
     if (!engine->head[many]) {
         int64_t rows = many ? HEAD_ROWS : 1;
-        KILN_TRY(kiln_schedule_create(&engine->head[many], &engine->rt, KILN_PART_HEAD,
+        KILN_TRY(kiln_schedule_create(&engine->head[many], engine->rt, KILN_PART_HEAD,
                 many ? KILN_PHASE_PREFILL : KILN_PHASE_DECODE, rows, rows, err));
     }
     *schedule = engine->head[many];
     return KILN_STATUS_OK;
+}
+
+static enum kiln_status start(struct kiln_engine *engine, struct kiln_err *err) {
+    const struct kiln_engine_params *params = &engine->params;
+    engine->rt = kiln_calloc(1, sizeof(*engine->rt));
+    if (!engine->rt) {
+        return kiln_err_nomem(err, "the engine");
+    }
+    engine->rt->dev = params->dev;
+    engine->rt->registry = params->registry;
+    engine->rt->config = params->config;
+    engine->rt->graph = &params->model->graph;
+    KILN_TRY(kiln_prepared_create(&engine->rt->prepared, err));
+    KILN_TRY(kiln_runtime_read_sources(engine->rt, err));
+    kiln_engine_apply(engine);
+    KILN_TRY(kiln_engine_alloc(engine, err));
+    struct kiln_schedule *schedule;
+    KILN_TRY(kiln_engine_body(engine, engine->ubatch, &schedule, err));
+    KILN_TRY(kiln_engine_body(engine, 1, &schedule, err));
+    return kiln_engine_head(engine, 0, &schedule, err);
 }
 
 enum kiln_status kiln_engine_create(
@@ -141,21 +158,7 @@ enum kiln_status kiln_engine_create(
         return kiln_err_nomem(err, "the engine");
     }
     engine->params = *params;
-    engine->rt.dev = params->dev;
-    engine->rt.registry = params->registry;
-    engine->rt.config = params->config;
-    engine->rt.graph = &params->model->graph;
-    struct kiln_schedule *schedule;
-    enum kiln_status status = apply_settings(engine, err);
-    if (status == KILN_STATUS_OK) {
-        status = body_for(engine, engine->ubatch, &schedule, err);
-    }
-    if (status == KILN_STATUS_OK) {
-        status = body_for(engine, 1, &schedule, err);
-    }
-    if (status == KILN_STATUS_OK) {
-        status = head_for(engine, 0, &schedule, err);
-    }
+    enum kiln_status status = start(engine, err);
     if (status != KILN_STATUS_OK) {
         kiln_engine_destroy(engine);
         return status;
@@ -164,33 +167,48 @@ enum kiln_status kiln_engine_create(
     return KILN_STATUS_OK;
 }
 
+static void free_memory(struct kiln_engine *engine) {
+    struct kiln_runtime *rt = engine->rt;
+    struct kiln_dev *dev = rt->dev;
+    if (!(engine->lent & KILN_LENT_CACHE)) {
+        for (size_t i = 0; rt->kv && i < (size_t)rt->graph->n_layers * 2; i++) {
+            dev->ops->free(dev, rt->kv[i]);
+        }
+        kiln_free(rt->kv);
+    }
+    if (!(engine->lent & KILN_LENT_VALUES)) {
+        for (int i = 0; i < KILN_VALUE_COUNT; i++) {
+            dev->ops->free(dev, rt->values[i]);
+        }
+        dev->ops->free(dev, rt->rope[0]);
+        dev->ops->free(dev, rt->rope[1]);
+        kiln_free(engine->positions);
+    }
+    if (!(engine->lent & KILN_LENT_PREPARED)) {
+        kiln_prepared_destroy(rt->prepared, dev);
+    }
+}
+
 void kiln_engine_destroy(struct kiln_engine *engine) {
     if (!engine) {
         return;
     }
-    struct kiln_dev *dev = engine->rt.dev;
     for (size_t i = 0; i < engine->n_body; i++) {
         kiln_schedule_destroy(engine->body[i]);
     }
     kiln_schedule_destroy(engine->head[0]);
     kiln_schedule_destroy(engine->head[1]);
-    kiln_prepared_finish(&engine->rt.prepared, dev);
-    for (size_t i = 0; engine->rt.kv && i < (size_t)engine->rt.graph->n_layers * 2; i++) {
-        dev->ops->free(dev, engine->rt.kv[i]);
+    if (engine->rt) {
+        free_memory(engine);
+        kiln_runtime_drop_sources(engine->rt);
     }
-    for (int i = 0; i < KILN_VALUE_COUNT; i++) {
-        dev->ops->free(dev, engine->rt.values[i]);
-    }
-    dev->ops->free(dev, engine->rt.rope[0]);
-    dev->ops->free(dev, engine->rt.rope[1]);
-    kiln_free(engine->rt.kv);
-    kiln_free(engine->positions);
+    kiln_free(engine->rt);
     kiln_free(engine->logits);
     kiln_free(engine);
 }
 
 int64_t kiln_engine_ctx(const struct kiln_engine *engine) {
-    return engine->rt.ctx;
+    return engine->rt->ctx;
 }
 
 int64_t kiln_engine_ubatch(const struct kiln_engine *engine) {
@@ -202,7 +220,7 @@ int64_t kiln_engine_n_past(const struct kiln_engine *engine) {
 }
 
 uint64_t kiln_engine_bytes(const struct kiln_engine *engine) {
-    uint64_t bytes = engine->cache_bytes + engine->rt.prepared.bytes;
+    uint64_t bytes = engine->cache_bytes + kiln_prepared_bytes(engine->rt->prepared);
     for (size_t i = 0; i < engine->n_body; i++) {
         bytes += kiln_schedule_bytes(engine->body[i]);
     }
@@ -223,21 +241,21 @@ void kiln_engine_truncate(struct kiln_engine *engine, int64_t n_past) {
 static enum kiln_status put_value(
         struct kiln_engine *engine, enum kiln_value_id id, int64_t value, struct kiln_err *err) {
     int32_t number = (int32_t)value;
-    struct kiln_dev *dev = engine->rt.dev;
-    return dev->ops->upload(dev, engine->rt.values[id], &number, sizeof(number), err);
+    struct kiln_dev *dev = engine->rt->dev;
+    return dev->ops->upload(dev, engine->rt->values[id], &number, sizeof(number), err);
 }
 
 static enum kiln_status run_body(struct kiln_engine *engine, const int32_t *ids, int64_t n,
         struct kiln_schedule **body, struct kiln_err *err) {
-    struct kiln_dev *dev = engine->rt.dev;
-    KILN_TRY(body_for(engine, n, body, err));
+    struct kiln_dev *dev = engine->rt->dev;
+    KILN_TRY(kiln_engine_body(engine, n, body, err));
     for (int64_t i = 0; i < n; i++) {
         engine->positions[i] = (int32_t)(engine->n_past + i);
     }
     uint64_t bytes = (uint64_t)n * sizeof(int32_t);
-    KILN_TRY(dev->ops->upload(dev, engine->rt.values[KILN_VALUE_IDS], ids, bytes, err));
+    KILN_TRY(dev->ops->upload(dev, engine->rt->values[KILN_VALUE_IDS], ids, bytes, err));
     KILN_TRY(dev->ops->upload(
-            dev, engine->rt.values[KILN_VALUE_POSITIONS], engine->positions, bytes, err));
+            dev, engine->rt->values[KILN_VALUE_POSITIONS], engine->positions, bytes, err));
     KILN_TRY(put_value(engine, KILN_VALUE_N_TOKENS, n, err));
     KILN_TRY(put_value(engine, KILN_VALUE_N_PAST, engine->n_past, err));
     KILN_TRY(put_value(engine, KILN_VALUE_KV_LEN, engine->n_past + n, err));
@@ -249,9 +267,9 @@ static enum kiln_status run_body(struct kiln_engine *engine, const int32_t *ids,
 // The logits of rows [row, row + n) of what the body wrote last, into `logits` (n, V).
 static enum kiln_status run_head(struct kiln_engine *engine, const struct kiln_schedule *body,
         int64_t row, int64_t n, float *logits, struct kiln_err *err) {
-    struct kiln_dev *dev = engine->rt.dev;
+    struct kiln_dev *dev = engine->rt->dev;
     struct kiln_schedule *head;
-    KILN_TRY(head_for(engine, n > 1, &head, err));
+    KILN_TRY(kiln_engine_head(engine, n > 1, &head, err));
     uint64_t row_bytes = (uint64_t)engine->params.model->params.width * sizeof(float);
     const uint8_t *from = (const uint8_t *)kiln_schedule_out(body) + (uint64_t)row * row_bytes;
     KILN_TRY(dev->ops->copy(dev, kiln_schedule_in(head), from, (uint64_t)n * row_bytes, err));
@@ -263,12 +281,12 @@ static enum kiln_status run_head(struct kiln_engine *engine, const struct kiln_s
 
 static enum kiln_status check_ids(
         const struct kiln_engine *engine, const int32_t *ids, int64_t n, struct kiln_err *err) {
-    if (n > engine->rt.ctx - engine->n_past) {
+    if (n > engine->rt->ctx - engine->n_past) {
         return kiln_err_set(err, KILN_STATUS_USAGE,
                 "%lld tokens do not fit: the context holds %lld and has %lld in it; a larger -c "
                 "holds "
                 "more",
-                (long long)n, (long long)engine->rt.ctx, (long long)engine->n_past);
+                (long long)n, (long long)engine->rt->ctx, (long long)engine->n_past);
     }
     for (int64_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= engine->params.model->params.n_vocab) {
@@ -321,7 +339,7 @@ static enum kiln_status eval(struct kiln_engine *engine, const int32_t *ids, int
             engine->params.progress(engine->params.progress_arg, at, n);
         }
     }
-    return engine->rt.dev->ops->sync(engine->rt.dev, err);
+    return engine->rt->dev->ops->sync(engine->rt->dev, err);
 }
 
 enum kiln_status kiln_engine_eval(struct kiln_engine *engine, const int32_t *ids, int64_t n,
@@ -347,9 +365,10 @@ enum kiln_status kiln_engine_eval_all(struct kiln_engine *engine, const int32_t 
 enum kiln_status kiln_engine_describe(
         struct kiln_engine *engine, int64_t rows, struct kiln_buf *text, struct kiln_err *err) {
     struct kiln_schedule *schedule;
-    KILN_TRY(body_for(engine, rows < engine->ubatch ? rows : engine->ubatch, &schedule, err));
+    KILN_TRY(kiln_engine_body(
+            engine, rows < engine->ubatch ? rows : engine->ubatch, &schedule, err));
     kiln_schedule_print(schedule, text);
-    KILN_TRY(head_for(engine, 0, &schedule, err));
+    KILN_TRY(kiln_engine_head(engine, 0, &schedule, err));
     kiln_schedule_print(schedule, text);
     return text->failed ? kiln_err_nomem(err, "a description") : KILN_STATUS_OK;
 }
@@ -357,9 +376,10 @@ enum kiln_status kiln_engine_describe(
 enum kiln_status kiln_engine_sums(
         struct kiln_engine *engine, int64_t rows, struct kiln_buf *text, struct kiln_err *err) {
     struct kiln_schedule *schedule;
-    KILN_TRY(body_for(engine, rows < engine->ubatch ? rows : engine->ubatch, &schedule, err));
+    KILN_TRY(kiln_engine_body(
+            engine, rows < engine->ubatch ? rows : engine->ubatch, &schedule, err));
     kiln_schedule_sums(schedule, text);
-    KILN_TRY(head_for(engine, 0, &schedule, err));
+    KILN_TRY(kiln_engine_head(engine, 0, &schedule, err));
     kiln_schedule_sums(schedule, text);
     return text->failed ? kiln_err_nomem(err, "the orders of sums") : KILN_STATUS_OK;
 }

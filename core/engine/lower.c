@@ -322,11 +322,17 @@ static enum kiln_status plan_step(struct lowering *low, struct kiln_step *step,
             .rank = 0,
             .world = 1,
     };
+    const struct kiln_device *device = &s->runtime->dev->desc;
+    struct kiln_registry *registry = s->runtime->registry;
+    kiln_registry_lock(registry); // an instance plans one problem at a time
     void *instance;
-    KILN_TRY(kiln_registry_start(
-            s->runtime->registry, step->plugin, &s->runtime->dev->desc, &instance, err));
-    KILN_TRY(kiln_plan_make(step->plugin, step->variant, instance, &problem, &step->geometry,
-            &s->runtime->dev->desc, outcome, &step->planned, err));
+    enum kiln_status status = kiln_registry_start(registry, step->plugin, device, &instance, err);
+    if (status == KILN_STATUS_OK) {
+        status = kiln_plan_make(step->plugin, step->variant, instance, &problem, &step->geometry,
+                device, outcome, &step->planned, err);
+    }
+    kiln_registry_unlock(registry);
+    KILN_TRY(status);
     if (*outcome == KILN_PLAN_DECLINED) {
         return KILN_STATUS_OK;
     }

@@ -5,7 +5,14 @@
 #include "base/mem.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <string.h>
+
+struct kiln_prepared_set {
+    pthread_mutex_t lock;
+    struct kiln_prepared **items;
+    size_t count, cap;
+};
 
 static void item_destroy(struct kiln_prepared *item, struct kiln_dev *dev) {
     for (uint32_t i = 0; item->buffers && i < item->n_buffers; i++) {
@@ -16,12 +23,65 @@ static void item_destroy(struct kiln_prepared *item, struct kiln_dev *dev) {
     kiln_free(item);
 }
 
-void kiln_prepared_finish(struct kiln_prepared_set *set, struct kiln_dev *dev) {
+enum kiln_status kiln_prepared_create(struct kiln_prepared_set **set, struct kiln_err *err) {
+    *set = kiln_calloc(1, sizeof(**set));
+    if (*set && pthread_mutex_init(&(*set)->lock, NULL) != 0) {
+        kiln_free(*set);
+        *set = NULL;
+    }
+    return *set ? KILN_STATUS_OK : kiln_err_nomem(err, "the prepared weights");
+}
+
+void kiln_prepared_destroy(struct kiln_prepared_set *set, struct kiln_dev *dev) {
+    if (!set) {
+        return;
+    }
     for (size_t i = 0; i < set->count; i++) {
         item_destroy(set->items[i], dev);
     }
     kiln_free(set->items);
-    *set = (struct kiln_prepared_set){0};
+    pthread_mutex_destroy(&set->lock);
+    kiln_free(set);
+}
+
+uint64_t kiln_prepared_bytes(struct kiln_prepared_set *set) {
+    uint64_t bytes = 0;
+    if (set) {
+        pthread_mutex_lock(&set->lock);
+        for (size_t i = 0; i < set->count; i++) {
+            bytes += set->items[i]->bytes;
+        }
+        pthread_mutex_unlock(&set->lock);
+    }
+    return bytes;
+}
+
+void kiln_prepared_counts(
+        struct kiln_prepared_set *set, uint64_t generation, uint64_t *made, uint64_t *kept) {
+    *made = *kept = 0;
+    pthread_mutex_lock(&set->lock);
+    for (size_t i = 0; i < set->count; i++) {
+        const struct kiln_prepared *item = set->items[i];
+        *made += item->first == generation;
+        *kept += item->first < generation && item->last >= generation;
+    }
+    pthread_mutex_unlock(&set->lock);
+}
+
+void kiln_prepared_sweep(
+        struct kiln_prepared_set *set, struct kiln_dev *dev, uint64_t first, uint64_t last) {
+    pthread_mutex_lock(&set->lock);
+    size_t kept = 0;
+    for (size_t i = 0; i < set->count; i++) {
+        struct kiln_prepared *item = set->items[i];
+        if (item->last < first || item->first > last) {
+            item_destroy(item, dev);
+        } else {
+            set->items[kept++] = item;
+        }
+    }
+    set->count = kept;
+    pthread_mutex_unlock(&set->lock);
 }
 
 static void *operand_address(
@@ -47,6 +107,9 @@ static char *make_key(const struct kiln_binding *binding, const struct kiln_prep
                 kiln_buf_printf(&key, " %s=%" PRId64, record->keys[i], binding->geometry.values[j]);
             }
         }
+    }
+    if (operands->source_digest) {
+        kiln_buf_printf(&key, " source %s %016" PRIx64, binding->source, operands->source_digest);
     }
     return kiln_buf_take(&key);
 }
@@ -116,6 +179,41 @@ static enum kiln_status fill(struct kiln_prepared *item, struct kiln_dev *dev,
     return KILN_STATUS_OK;
 }
 
+// The item with this key, marked as used; NULL: there is none. Locked by the caller.
+static const struct kiln_prepared *find(
+        struct kiln_prepared_set *set, const char *key, uint64_t generation) {
+    for (size_t i = 0; i < set->count; i++) {
+        struct kiln_prepared *item = set->items[i];
+        if (strcmp(item->key, key) == 0) {
+            item->first = generation < item->first ? generation : item->first;
+            item->last = generation > item->last ? generation : item->last;
+            return item;
+        }
+    }
+    return NULL;
+}
+
+// Adds the item, or ends it where another thread has made the same meanwhile.
+static enum kiln_status insert(struct kiln_prepared_set *set, struct kiln_dev *dev,
+        struct kiln_prepared *item, const struct kiln_prepared **prepared, struct kiln_err *err) {
+    enum kiln_status status = KILN_STATUS_OK;
+    pthread_mutex_lock(&set->lock);
+    *prepared = find(set, item->key, item->first);
+    if (!*prepared) {
+        if (kiln_grow(&set->items, &set->cap, set->count + 1, sizeof(*set->items)) != 0) {
+            status = kiln_err_nomem(err, "a preparation");
+        } else {
+            set->items[set->count++] = item;
+            *prepared = item;
+        }
+    }
+    pthread_mutex_unlock(&set->lock);
+    if (*prepared != item) {
+        item_destroy(item, dev);
+    }
+    return status;
+}
+
 enum kiln_status kiln_prepare(struct kiln_prepared_set *set, struct kiln_dev *dev,
         const struct kiln_binding *binding, const struct kiln_planned_preparation *preparation,
         const struct kiln_prepare_operands *operands, const struct kiln_prepared **prepared,
@@ -124,27 +222,24 @@ enum kiln_status kiln_prepare(struct kiln_prepared_set *set, struct kiln_dev *de
     if (!key) {
         return kiln_err_nomem(err, "a preparation");
     }
-    for (size_t i = 0; i < set->count; i++) {
-        if (strcmp(set->items[i]->key, key) == 0) {
-            kiln_free(key);
-            *prepared = set->items[i];
-            return KILN_STATUS_OK;
-        }
+    pthread_mutex_lock(&set->lock);
+    *prepared = find(set, key, operands->generation);
+    pthread_mutex_unlock(&set->lock);
+    if (*prepared) {
+        kiln_free(key);
+        return KILN_STATUS_OK;
     }
     struct kiln_prepared *item = kiln_calloc(1, sizeof(*item));
-    if (!item || kiln_grow(&set->items, &set->cap, set->count + 1, sizeof(*set->items)) != 0) {
-        kiln_free(item);
+    if (!item) {
         kiln_free(key);
         return kiln_err_nomem(err, "a preparation");
     }
     item->key = key;
+    item->first = item->last = operands->generation;
     enum kiln_status status = fill(item, dev, binding, preparation, operands, err);
     if (status != KILN_STATUS_OK) {
         item_destroy(item, dev);
         return status;
     }
-    set->items[set->count++] = item;
-    set->bytes += item->bytes;
-    *prepared = item;
-    return KILN_STATUS_OK;
+    return insert(set, dev, item, prepared, err);
 }

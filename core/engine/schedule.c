@@ -58,11 +58,14 @@ static enum kiln_status prepare_step(struct kiln_schedule *s, const struct kiln_
             }
         }
     }
-    struct kiln_prepare_operands operands = {.addresses = addresses, .n_ops = step->n_ops};
+    struct kiln_prepare_operands operands = {.addresses = addresses,
+            .n_ops = step->n_ops,
+            .source_digest = kiln_runtime_source_digest(rt, step->binding->source),
+            .generation = rt->generation};
     struct kiln_binding binding = *step->binding; // a quantize step's names no plugin of its own
     binding.plugin = step->plugin;
     for (uint32_t i = 0; i < step->planned->n_preparations; i++) {
-        KILN_TRY(kiln_prepare(&rt->prepared, rt->dev, &binding, &step->planned->preparations[i],
+        KILN_TRY(kiln_prepare(rt->prepared, rt->dev, &binding, &step->planned->preparations[i],
                 &operands, &prepared[i], err));
     }
     return KILN_STATUS_OK;
@@ -216,6 +219,10 @@ enum kiln_status kiln_schedule_fits(struct kiln_schedule *schedule, enum kiln_ph
 
 int64_t kiln_schedule_rows(const struct kiln_schedule *schedule) {
     return schedule->rows;
+}
+
+int64_t kiln_schedule_seen(const struct kiln_schedule *schedule) {
+    return schedule->m;
 }
 
 uint64_t kiln_schedule_bytes(const struct kiln_schedule *schedule) {

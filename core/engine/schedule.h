@@ -39,7 +39,10 @@ struct kiln_runtime {
     struct kiln_registry *registry;
     struct kiln_config *config;
     const struct kiln_graph *graph;
-    struct kiln_prepared_set prepared;
+    struct kiln_prepared_set *prepared; // shared with the engine that this one follows, if any
+    uint64_t generation;                // of the engine, for what it prepares
+    struct kiln_source_note *sources;   // CUDA files that the config names, as they were read
+    size_t n_sources, cap_sources;
     int64_t ctx;                    // rows of the caches
     uint32_t kv_dtype;              // enum kiln_dtype
     void **kv;                      // (2 * L): K and V of each layer
@@ -48,6 +51,18 @@ struct kiln_runtime {
     int no_graph;                   // queue every launch, record none
     uint64_t said[64];              // hashes of the messages that were logged once
 };
+
+// A CUDA source that a binding names, and what was in it and in the files it includes.
+struct kiln_source_note {
+    char *path;
+    uint64_t digest;
+};
+// Notes all sources that rt->config names. A source that cannot be read is KILN_STATUS_CONFIG.
+KILN_MUST_CHECK enum kiln_status kiln_runtime_read_sources(
+        struct kiln_runtime *rt, struct kiln_err *err);
+void kiln_runtime_drop_sources(struct kiln_runtime *rt);
+// 0: not one of them.
+uint64_t kiln_runtime_source_digest(const struct kiln_runtime *rt, const char *path);
 
 enum kiln_part {
     KILN_PART_BODY,
@@ -70,6 +85,7 @@ KILN_MUST_CHECK enum kiln_status kiln_schedule_fits(struct kiln_schedule *schedu
         enum kiln_phase phase, int64_t m, int *fits, struct kiln_err *err);
 
 int64_t kiln_schedule_rows(const struct kiln_schedule *schedule);
+int64_t kiln_schedule_seen(const struct kiln_schedule *schedule);   // the m that it was made for
 uint64_t kiln_schedule_bytes(const struct kiln_schedule *schedule); // of device memory
 void *kiln_schedule_in(
         const struct kiln_schedule *schedule); // HEAD: (rows, D) f32, to be filled in

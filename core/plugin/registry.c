@@ -14,6 +14,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -54,6 +55,7 @@ struct kiln_registry {
     size_t n_started, cap_started;
     struct file_id *seen;
     size_t n_seen, cap_seen;
+    pthread_mutex_t lock; // of instances: started, and what they plan
 };
 
 // A sorted list of paths that it owns.
@@ -79,6 +81,10 @@ static const void *no_extension(const struct kiln_host *host, const char *id) {
 
 enum kiln_status kiln_registry_create(struct kiln_registry **registry, struct kiln_err *err) {
     struct kiln_registry *made = kiln_calloc(1, sizeof(*made));
+    if (made && pthread_mutex_init(&made->lock, NULL) != 0) {
+        kiln_free(made);
+        made = NULL;
+    }
     if (!made) {
         return kiln_err_nomem(err, "the list of plugins");
     }
@@ -124,6 +130,7 @@ void kiln_registry_destroy(struct kiln_registry *registry) {
     kiln_free(registry->plugins);
     kiln_free(registry->refused);
     kiln_free(registry->seen);
+    pthread_mutex_destroy(&registry->lock);
     kiln_free(registry);
 }
 
@@ -507,4 +514,12 @@ enum kiln_status kiln_registry_start(struct kiln_registry *registry,
     registry->started[registry->n_started++] = started;
     *instance = started.instance;
     return KILN_STATUS_OK;
+}
+
+void kiln_registry_lock(struct kiln_registry *registry) {
+    pthread_mutex_lock(&registry->lock);
+}
+
+void kiln_registry_unlock(struct kiln_registry *registry) {
+    pthread_mutex_unlock(&registry->lock);
 }

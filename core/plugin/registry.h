@@ -67,4 +67,9 @@ KILN_MUST_CHECK enum kiln_status kiln_registry_start(struct kiln_registry *regis
         const struct kiln_plugin *plugin, const struct kiln_device *device, void **instance,
         struct kiln_err *err);
 
+// Held around kiln_registry_start and the plan that follows where more than one thread plans: an
+// instance is called by one at a time.
+void kiln_registry_lock(struct kiln_registry *registry);
+void kiln_registry_unlock(struct kiln_registry *registry);
+
 #endif
