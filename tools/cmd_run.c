@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-static enum kiln_status make_sampler(
+enum kiln_status run_make_sampler(
         const struct run_options *o, struct kiln_sampler **sampler, struct kiln_err *err) {
     struct kiln_sampler_params params = kiln_sampler_defaults();
     params.greedy = o->greedy;
@@ -33,6 +33,9 @@ static enum kiln_status run_once(struct run_state *state, struct kiln_err *err) 
 }
 
 static enum kiln_status run_all(struct run_state *state, struct kiln_err *err) {
+    if (state->options->watch && !state->interactive) {
+        return run_watch_loop(state, state->options->chat ? run_chat : run_once, err);
+    }
     if (state->options->chat) {
         return run_chat(state, err);
     }
@@ -60,6 +63,10 @@ static enum kiln_status check(const struct run_options *o, struct kiln_err *err)
         return kiln_err_set(err, KILN_STATUS_USAGE,
                 "--json is one document for one prompt: give it with -p, -f or --prompt-ids");
     }
+    if (o->common.json && o->watch) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "--json is one document, and --watch answers again after each edit");
+    }
     return KILN_STATUS_OK;
 }
 
@@ -69,11 +76,15 @@ static enum kiln_status run_with(const struct run_options *options, struct kiln_
     struct run_state state = {.options = options,
             .n = n,
             .interactive = kiln_prompt_is_interactive(&options->source)};
-    KILN_TRY(make_sampler(options, &state.sampler, err));
+    KILN_TRY(run_make_sampler(options, &state.sampler, err));
     enum kiln_status status = kiln_run_open(&state.run, &options->common, err);
+    if (status == KILN_STATUS_OK && (state.interactive || options->watch)) {
+        status = run_watch_begin(&state, err);
+    }
     if (status == KILN_STATUS_OK) {
         status = run_all(&state, err);
     }
+    run_watch_end(&state);
     kiln_run_close(&state.run);
     kiln_sampler_destroy(state.sampler);
     kiln_buf_finish(&state.shown);
@@ -118,6 +129,9 @@ static enum kiln_status run(
                     "go on past an end token, which is output like any other", 0, 0},
             {"--tokens-out", NULL, KILN_OPT_STRING, &o.tokens_out, "FILE",
                     "write the generated ids there, one a line", 0, 0},
+            {"--watch", NULL, KILN_OPT_FLAG, &o.watch, NULL,
+                    "run the prompt again whenever the configuration or a CUDA source is edited", 0,
+                    0},
             KILN_COMMON_ENGINE(&o.common),
             KILN_COMMON_CONFIG(&o.common),
             KILN_COMMON_OUTPUT(&o.common),

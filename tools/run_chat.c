@@ -67,6 +67,7 @@ static enum kiln_status exchange(struct run_state *state, struct talk *talk,
         const struct run_line *line, struct kiln_err *err) {
     KILN_TRY(kiln_chat_append(
             talk->chat, KILN_CHAT_USER, line->text.data, line->text.len, &talk->ids, err));
+    KILN_TRY(run_watch_prompt(state, err));
     KILN_TRY(run_resume(answer(state, talk, err)));
     const char *text = state->text.data ? state->text.data : "";
     return kiln_chat_append(
@@ -75,15 +76,14 @@ static enum kiln_status exchange(struct run_state *state, struct talk *talk,
 
 static enum kiln_status take_line(struct run_state *state, struct talk *talk,
         const struct run_line *line, struct kiln_err *err) {
-    if (strcmp(line->text.data, "/exit") == 0) {
+    enum run_command command;
+    KILN_TRY(run_take_command(state, line->text.data, &command, err));
+    if (command == RUN_EXIT) {
         talk->over = 1;
-    } else if (strcmp(line->text.data, "/reset") == 0) {
+    } else if (command == RUN_RESET) {
         fprintf(stderr, "kiln: a new conversation\n");
         return open_talk(state, talk, err);
-    } else if (strcmp(line->text.data, "/help") == 0) {
-        fprintf(stderr, "  /reset  forget the conversation\n  /exit   end (so does Ctrl-D)\n"
-                        "  Ctrl-C  stop the answer; at the prompt: end\n");
-    } else if (line->text.len > 0) {
+    } else if (command == RUN_TEXT && line->text.len > 0) {
         return exchange(state, talk, line, err);
     }
     return KILN_STATUS_OK;
@@ -95,7 +95,7 @@ static enum kiln_status converse(struct run_state *state, struct talk *talk, str
             kiln_chat_format(talk->chat));
     enum kiln_status status = KILN_STATUS_OK;
     while (status == KILN_STATUS_OK && !talk->over) {
-        status = run_read_line(&line, err);
+        status = run_read_line(state, &line, err);
         if (line.over) {
             break;
         }

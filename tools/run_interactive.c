@@ -3,28 +3,6 @@
 
 #include <stdio.h>
 
-// ---- Lines --------------------------------------------------------------------------------------
-
-enum kiln_status run_read_line(struct run_line *line, struct kiln_err *err) {
-    fputs("> ", stderr);
-    kiln_buf_clear(&line->text);
-    kiln_buf_puts(&line->text, "");
-    int c = fgetc(stdin);
-    line->over = c == EOF;
-    while (c != EOF && c != '\n') {
-        char byte = (char)c;
-        kiln_buf_append(&line->text, &byte, 1);
-        c = fgetc(stdin);
-    }
-    if (c == EOF) {
-        fputc('\n', stderr);
-    }
-    if (kiln_interrupted()) {
-        return kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted");
-    }
-    return line->text.failed ? kiln_err_nomem(err, "a line of input") : KILN_STATUS_OK;
-}
-
 enum kiln_status run_resume(enum kiln_status status) {
     if (status == KILN_STATUS_OK || status == KILN_STATUS_INTERRUPTED) {
         return kiln_interrupt_clear() ? KILN_STATUS_OK : KILN_STATUS_INTERRUPTED;
@@ -58,24 +36,41 @@ static enum kiln_status go_on(struct run_state *state, struct story *story,
         return KILN_STATUS_OK;
     }
     enum kiln_generate_end end = KILN_END_LENGTH;
+    KILN_TRY(run_watch_prompt(state, err));
     KILN_TRY(run_resume(run_answer(state, &story->ids, &story->answer, &end, err)));
     story->over = end == KILN_END_CONTEXT;
     return append_ids(&story->ids, &story->answer, err);
 }
 
+static enum kiln_status take_line(struct run_state *state, struct story *story,
+        const struct run_line *line, struct kiln_err *err) {
+    enum run_command command;
+    KILN_TRY(run_take_command(state, line->text.data, &command, err));
+    if (command == RUN_EXIT) {
+        story->over = 1;
+    } else if (command == RUN_RESET) {
+        fprintf(stderr, "kiln: a new text\n");
+        story->ids.len = 0;
+    } else if (command == RUN_TEXT) {
+        return go_on(state, story, line, err);
+    }
+    return KILN_STATUS_OK;
+}
+
 enum kiln_status run_interactive(struct run_state *state, struct kiln_err *err) {
     struct story story = {0};
     struct run_line line = {0};
-    fprintf(stderr, "kiln: the model goes on from each line; Ctrl-C stops it, an empty line or "
-                    "Ctrl-D ends\n");
+    fprintf(stderr,
+            "kiln: the model goes on from each line; /help lists the commands, Ctrl-C stops "
+            "it, an empty line or Ctrl-D ends\n");
     enum kiln_status status = KILN_STATUS_OK;
     while (status == KILN_STATUS_OK && !story.over) {
-        status = run_read_line(&line, err);
+        status = run_read_line(state, &line, err);
         if (status == KILN_STATUS_OK && line.text.len == 0) {
             break;
         }
         if (status == KILN_STATUS_OK) {
-            status = go_on(state, &story, &line, err);
+            status = take_line(state, &story, &line, err);
         }
     }
     kiln_ids_finish(&story.ids);

@@ -30,7 +30,8 @@ static enum kiln_status show_token(void *arg, int32_t id, struct kiln_err *err) 
     } else {
         kiln_buf_printf(&state->shown, "%" PRId32 "\n", id);
     }
-    return show(state, err);
+    KILN_TRY(show(state, err));
+    return run_watch_step(state, err);
 }
 
 static enum kiln_status end_text(struct run_state *state, struct kiln_err *err) {
@@ -126,7 +127,8 @@ int run_fits(const struct run_state *state, const struct kiln_ids *ids) {
 // id is always fed, because its logits are needed.
 static size_t keep_common(struct run_state *state, const struct kiln_ids *ids) {
     size_t same = 0;
-    while (same < state->held.len && same + 1 < ids->len &&
+    size_t there = (size_t)kiln_engine_n_past(state->run.session.engine); // 0 after some switches
+    while (same < state->held.len && same < there && same + 1 < ids->len &&
             state->held.ids[same] == ids->ids[same]) {
         same++;
     }
