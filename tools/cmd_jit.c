@@ -4,22 +4,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "common.h"
-#include "config/slot.h"
-#include "device/catalog.h"
-#include "engine/kernel_list.h"
-#include "engine/sample_graph.h"
-#include "jit/defines.h"
-#include "model/dtype.h"
-#include "model/model.h"
+#include "engine/kernel_set.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-
-enum {
-    MAX_TARGETS = 32
-};
 
 static const char every_target[] = "sm_75,sm_80,sm_86,sm_89,sm_90a,sm_100,sm_120,sm_121";
 
@@ -31,99 +21,9 @@ struct jit_run {
     int all;
     struct kiln_registry *registry;
     struct kiln_config *config;
-    struct kiln_model *model;
-    struct kiln_sample_graph sample; // in place of a model
-    struct kiln_device_entry devices[MAX_TARGETS];
-    struct kiln_survey surveys[MAX_TARGETS];
-    size_t n_targets;
-    struct kiln_kernel_list list;
+    struct kiln_kernel_set set;
     struct kiln_jit *jit;
 };
-
-// ---- What to compile ----------------------------------------------------------------------------
-
-static enum kiln_status find_targets(struct jit_run *run, struct kiln_err *err) {
-    const char *at = run->targets ? run->targets : every_target;
-    while (*at) {
-        char name[64];
-        size_t len = strcspn(at, ",");
-        if (run->n_targets == MAX_TARGETS || len == 0 || len >= sizeof(name)) {
-            return kiln_err_set(err, KILN_STATUS_USAGE,
-                    "--target takes at most %d targets or devices, separated by commas: %s",
-                    (int)MAX_TARGETS, every_target);
-        }
-        memcpy(name, at, len);
-        name[len] = '\0';
-        KILN_TRY(kiln_device_find(&run->devices[run->n_targets++], NULL, name, err));
-        at += len + (at[len] == ',');
-    }
-    return KILN_STATUS_OK;
-}
-
-static enum kiln_status survey_graph(
-        struct jit_run *run, size_t target, const struct kiln_graph *graph, struct kiln_err *err) {
-    const struct kiln_settings *settings = kiln_config_settings(run->config);
-    struct kiln_survey_params params = {.registry = run->registry,
-            .config = run->config,
-            .device = &run->devices[target].desc,
-            .graph = graph,
-            .rows = run->tokens,
-            .ctx = settings->ctx > run->tokens ? settings->ctx : (run->tokens + 255) / 256 * 256,
-            .kv_dtype = settings->kv_type == KILN_KV_F32 ? KILN_DTYPE_F32 : KILN_DTYPE_F16,
-            .slots = run->slots.items,
-            .n_slots = run->slots.count};
-    return run->all ? kiln_survey_all(&run->surveys[target], &params, err)
-                    : kiln_survey_bound(&run->surveys[target], &params, err);
-}
-
-// One layer of every weight type, and of every head size.
-static enum kiln_status survey_everything(
-        struct jit_run *run, size_t target, struct kiln_err *err) {
-    static const int32_t head_sizes[] = {64, 128, 256};
-    const struct kiln_dtype_info *type;
-    enum kiln_status status = KILN_STATUS_OK;
-    for (uint32_t i = 0; status == KILN_STATUS_OK && (type = kiln_dtype_at(i)) != NULL; i++) {
-        for (size_t j = 0; status == KILN_STATUS_OK && type->weight && j < 3; j++) {
-            struct kiln_sample_shape shape = kiln_sample_7b;
-            struct kiln_sample_graph sample;
-            shape.n_layers = 1;
-            shape.head_size = head_sizes[j];
-            shape.type = shape.more_type = shape.output_type = type->dtype;
-            status = kiln_sample_graph_make(&sample, &shape, err);
-            if (status == KILN_STATUS_OK) {
-                status = survey_graph(run, target, &sample.graph, err);
-            }
-            kiln_sample_graph_finish(&sample);
-        }
-    }
-    return status;
-}
-
-static enum kiln_status gather(struct jit_run *run, struct kiln_err *err) {
-    for (size_t i = 0; i < run->slots.count; i++) {
-        KILN_TRY(kiln_slot_check(run->slots.items[i], 1, err));
-    }
-    KILN_TRY(find_targets(run, err));
-    KILN_TRY(kiln_common_registry(&run->common, &run->registry, err));
-    KILN_TRY(kiln_common_config(&run->common, run->registry, &run->config, err));
-    const struct kiln_graph *graph = &run->sample.graph;
-    if (run->common.model) {
-        KILN_TRY(kiln_model_open(&run->model, run->common.model, err));
-        graph = &run->model->graph;
-    } else {
-        KILN_TRY(kiln_sample_graph_make(&run->sample, &kiln_sample_7b, err));
-    }
-    for (size_t i = 0; i < run->n_targets; i++) {
-        KILN_TRY(run->all ? survey_everything(run, i, err) : survey_graph(run, i, graph, err));
-        KILN_TRY(kiln_kernel_list_add(&run->list, &run->surveys[i], &run->devices[i].desc, err));
-    }
-    if (run->list.count == 0) {
-        return kiln_err_set(err, KILN_STATUS_CONFIG,
-                "no op of this pass is in a slot that was asked for; `kiln plugins list` shows the "
-                "slots");
-    }
-    return KILN_STATUS_OK;
-}
 
 // ---- Output -------------------------------------------------------------------------------------
 
@@ -155,7 +55,7 @@ static json_t *row_json(const struct jit_run *run, const struct kiln_kernel_row 
         }
         return object;
     }
-    const struct kiln_jit_item *item = &run->list.items[row->item];
+    const struct kiln_jit_item *item = &run->set.list.items[row->item];
     const struct kiln_resources *r = &item->image.resources;
     (void)json_object_set_new(object, "kernel", json_string(row->launch->kernel->name));
     if (row->preparation) {
@@ -197,7 +97,7 @@ static void row_text(
         kiln_buf_printf(out, "unsupported: %s\n", op->unsupported);
         return;
     }
-    const struct kiln_jit_item *item = &run->list.items[row->item];
+    const struct kiln_jit_item *item = &run->set.list.items[row->item];
     kiln_buf_printf(out, "%-24s", row->launch->kernel->name);
     if (item->status != KILN_STATUS_OK) {
         kiln_buf_printf(out, " failed: %s\n", item->err.text);
@@ -224,9 +124,9 @@ struct totals {
 
 static struct totals count(const struct jit_run *run) {
     struct totals t = {0};
-    for (size_t i = 0; i < run->list.count; i++) {
-        const struct kiln_kernel_row *row = &run->list.rows[i];
-        const struct kiln_jit_item *item = row->launch ? &run->list.items[row->item] : NULL;
+    for (size_t i = 0; i < run->set.list.count; i++) {
+        const struct kiln_kernel_row *row = &run->set.list.rows[i];
+        const struct kiln_jit_item *item = row->launch ? &run->set.list.items[row->item] : NULL;
         int good = item && item->status == KILN_STATUS_OK;
         t.unsupported += !item;
         t.failed += item && !good;
@@ -241,8 +141,8 @@ static enum kiln_status print(const struct jit_run *run, struct kiln_err *err) {
     struct totals t = count(run);
     if (run->common.json) {
         json_t *rows = json_array();
-        for (size_t i = 0; rows && i < run->list.count; i++) {
-            (void)json_array_append_new(rows, row_json(run, &run->list.rows[i]));
+        for (size_t i = 0; rows && i < run->set.list.count; i++) {
+            (void)json_array_append_new(rows, row_json(run, &run->set.list.rows[i]));
         }
         const struct kiln_nvrtc *nvrtc = kiln_jit_nvrtc(run->jit);
         return kiln_out_json(
@@ -256,8 +156,8 @@ static enum kiln_status print(const struct jit_run *run, struct kiln_err *err) {
     struct kiln_buf out = {0};
     kiln_buf_printf(&out, "%-7s %-22s %-12s %-24s %7s %7s %7s %7s %7s %7s %s\n", "target", "slot",
             "variant", "kernel", "regs", "spill", "static", "smem", "layout", "ms", "cached");
-    for (size_t i = 0; i < run->list.count; i++) {
-        row_text(run, &run->list.rows[i], &out);
+    for (size_t i = 0; i < run->set.list.count; i++) {
+        row_text(run, &run->set.list.rows[i], &out);
     }
     kiln_buf_printf(&out,
             "%zu kernels, %zu from the cache, %zu with spills, %zu unsupported, %zu failed\n",
@@ -269,7 +169,7 @@ static enum kiln_status print(const struct jit_run *run, struct kiln_err *err) {
 
 static enum kiln_status dump_file(const struct jit_run *run, const struct kiln_kernel_row *row,
         const char *suffix, const char *data, size_t size, struct kiln_err *err) {
-    const struct kiln_jit_item *item = &run->list.items[row->item];
+    const struct kiln_jit_item *item = &run->set.list.items[row->item];
     char *path =
             kiln_asprintf("%s/%s.%s.%s.%s.%.8s%s", run->dump, row->op->slot, row->op->variant->name,
                     row->launch->kernel->name, row->device->target, item->key.hex, suffix);
@@ -284,20 +184,20 @@ static enum kiln_status dump_file(const struct jit_run *run, const struct kiln_k
 // Source, PTX and cubin of every kernel. PTX is compiled (and cached) for itself.
 static enum kiln_status dump(struct jit_run *run, struct kiln_err *err) {
     KILN_TRY(kiln_make_dirs(run->dump, err));
-    struct kiln_jit_item *ptx = kiln_calloc(run->list.n_items, sizeof(*ptx));
+    struct kiln_jit_item *ptx = kiln_calloc(run->set.list.n_items, sizeof(*ptx));
     if (!ptx) {
         return kiln_err_nomem(err, "the dump");
     }
-    for (size_t i = 0; i < run->list.n_items; i++) {
-        ptx[i].request = run->list.items[i].request;
+    for (size_t i = 0; i < run->set.list.n_items; i++) {
+        ptx[i].request = run->set.list.items[i].request;
         ptx[i].request.ptx = 1;
     }
     struct kiln_err ignored = {0}; // the table has told of every failure
     enum kiln_status status = KILN_STATUS_OK;
-    (void)!kiln_jit_run(run->jit, ptx, run->list.n_items, 0, &ignored);
-    for (size_t i = 0; status == KILN_STATUS_OK && i < run->list.count; i++) {
-        const struct kiln_kernel_row *row = &run->list.rows[i];
-        const struct kiln_jit_item *item = row->launch ? &run->list.items[row->item] : NULL;
+    (void)!kiln_jit_run(run->jit, ptx, run->set.list.n_items, 0, &ignored);
+    for (size_t i = 0; status == KILN_STATUS_OK && i < run->set.list.count; i++) {
+        const struct kiln_kernel_row *row = &run->set.list.rows[i];
+        const struct kiln_jit_item *item = row->launch ? &run->set.list.items[row->item] : NULL;
         if (item && item->source) {
             status = dump_file(run, row, ".cu", item->source, strlen(item->source), err);
         }
@@ -309,12 +209,32 @@ static enum kiln_status dump(struct jit_run *run, struct kiln_err *err) {
             status = dump_file(run, row, ".ptx", image->data, image->size, err);
         }
     }
-    kiln_jit_items_finish(ptx, run->list.n_items);
+    kiln_jit_items_finish(ptx, run->set.list.n_items);
     kiln_free(ptx);
     return status;
 }
 
 // ---- The command --------------------------------------------------------------------------------
+
+static enum kiln_status gather(struct jit_run *run, struct kiln_err *err) {
+    KILN_TRY(kiln_common_registry(&run->common, &run->registry, err));
+    KILN_TRY(kiln_common_config(&run->common, run->registry, &run->config, err));
+    const struct kiln_kernel_set_params params = {.registry = run->registry,
+            .config = run->config,
+            .model = run->common.model,
+            .device = run->targets ? NULL : run->common.device,
+            .targets = run->targets ? run->targets : every_target,
+            .slots = run->slots.items,
+            .n_slots = run->slots.count,
+            .tokens = run->tokens,
+            .all = run->all};
+    if (strcmp(run->common.device, "cpu") == 0) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "kiln jit: --device cpu: its kernels are functions of the plugins, there is "
+                "nothing to compile; `kiln audit --device cpu` shows them");
+    }
+    return kiln_kernel_set_make(&run->set, &params, err);
+}
 
 static enum kiln_status compile(struct jit_run *run, struct kiln_err *err) {
     const struct kiln_settings *settings = kiln_config_settings(run->config);
@@ -325,7 +245,8 @@ static enum kiln_status compile(struct jit_run *run, struct kiln_err *err) {
     KILN_TRY(kiln_jit_open(&run->jit, &params, err));
     KILN_TRY(kiln_jit_need_nvrtc(run->jit, err));
     enum kiln_status status =
-            kiln_kernel_list_compile(&run->list, run->jit, run->dump != NULL, &first);
+            kiln_kernel_list_compile(&run->set.list, run->jit, run->dump != NULL, &first);
+    kiln_kernel_list_drop_twins(&run->set.list);
     KILN_TRY(print(run, err));
     if (run->dump) {
         KILN_TRY(dump(run, err));
@@ -334,8 +255,8 @@ static enum kiln_status compile(struct jit_run *run, struct kiln_err *err) {
         *err = first;
         return status;
     }
-    for (size_t i = 0; i < run->list.count; i++) {
-        const struct kiln_survey_row *op = run->list.rows[i].op;
+    for (size_t i = 0; i < run->set.list.count; i++) {
+        const struct kiln_survey_row *op = run->set.list.rows[i].op;
         if (!op->plugin) { // not the target's fault: the configuration leaves a hole
             return kiln_err_set(err, KILN_STATUS_CONFIG, "%s", op->unsupported);
         }
@@ -344,14 +265,8 @@ static enum kiln_status compile(struct jit_run *run, struct kiln_err *err) {
 }
 
 static void finish(struct jit_run *run) {
-    kiln_kernel_list_finish(&run->list);
-    for (size_t i = 0; i < run->n_targets; i++) {
-        kiln_survey_finish(&run->surveys[i]);
-        kiln_device_entry_finish(&run->devices[i]);
-    }
+    kiln_kernel_set_finish(&run->set);
     kiln_jit_close(run->jit);
-    kiln_model_close(run->model);
-    kiln_sample_graph_finish(&run->sample);
     kiln_config_destroy(run->config);
     kiln_registry_destroy(run->registry);
     kiln_free(run);
@@ -371,6 +286,8 @@ static enum kiln_status run_jit(
                     "only these slots, * for any weight type: matmul.*.prefill", 0, 0},
             {"--target", NULL, KILN_OPT_STRING, &run->targets, "T,T",
                     "targets or devices: sm_80,gb10 (default: sm_75 to sm_121)", 0, 0},
+            {"--device", NULL, KILN_OPT_STRING, &run->common.device, "D",
+                    "in place of --target: cuda[:N], sim[:sm_XX]", 0, 0},
             {"--all", NULL, KILN_OPT_FLAG, &run->all, NULL,
                     "every variant, weight type and head size, not what is bound", 0, 0},
             {"--dump", NULL, KILN_OPT_STRING, &run->dump, "DIR",

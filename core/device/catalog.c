@@ -290,6 +290,16 @@ static enum kiln_status find(
     return KILN_STATUS_OK;
 }
 
+enum kiln_status kiln_device_entry_copy(
+        struct kiln_device_entry *entry, const struct kiln_device *desc, struct kiln_err *err) {
+    *entry = (struct kiln_device_entry){.desc = *desc};
+    KILN_TRY(set_text(&entry->name, desc->name, err));
+    KILN_TRY(set_text(&entry->target, desc->target, err));
+    entry->desc.name = entry->name;
+    entry->desc.target = entry->target;
+    return KILN_STATUS_OK;
+}
+
 enum kiln_status kiln_device_find(
         struct kiln_device_entry *entry, const char *dir, const char *name, struct kiln_err *err) {
     *entry = (struct kiln_device_entry){.name = NULL};

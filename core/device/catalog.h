@@ -29,6 +29,9 @@ char *kiln_device_dir(void);
 KILN_MUST_CHECK enum kiln_status kiln_device_find(
         struct kiln_device_entry *entry, const char *dir, const char *name, struct kiln_err *err);
 void kiln_device_entry_finish(struct kiln_device_entry *entry);
+// A description of its own, strings included. The same holds of its end; NOMEM.
+KILN_MUST_CHECK enum kiln_status kiln_device_entry_copy(
+        struct kiln_device_entry *entry, const struct kiln_device *desc, struct kiln_err *err);
 
 // Names of all files in the folder, sorted, separated by ", ". Appends.
 void kiln_device_names(const char *dir, struct kiln_buf *text);

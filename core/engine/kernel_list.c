@@ -24,14 +24,16 @@ static enum kiln_status add_row(
 static enum kiln_status add_launches(struct kiln_kernel_list *list, struct kiln_kernel_row row,
         const struct kiln_planned_launch *launches, uint32_t count, struct kiln_err *err) {
     for (uint32_t i = 0; i < count; i++) {
+        row.launch = &launches[i];
+        row.item = KILN_KERNEL_NO_ITEM;
         if (!launches[i].kernel->source) {
+            KILN_TRY(add_row(list, &row, err));
             continue;
         }
         if (kiln_grow(&list->items, &list->cap_items, list->n_items + 1, sizeof(*list->items)) !=
                 0) {
             return kiln_err_nomem(err, "a list of kernels");
         }
-        row.launch = &launches[i];
         row.item = list->n_items++;
         list->items[row.item] = (struct kiln_jit_item){.request = {.plugin = row.op->plugin->name,
                                                                .variant = row.op->variant->name,
@@ -39,7 +41,8 @@ static enum kiln_status add_launches(struct kiln_kernel_list *list, struct kiln_
                                                                .geometry = &row.op->geometry,
                                                                .launch = &launches[i].record,
                                                                .source = row.op->source,
-                                                               .target = row.device->target}};
+                                                               .target = row.device->target,
+                                                               .device = row.device}};
         KILN_TRY(add_row(list, &row, err));
     }
     return KILN_STATUS_OK;
@@ -76,11 +79,14 @@ static int is_twin(const struct kiln_kernel_list *list, const struct kiln_kernel
     if (!a->launch) {
         return strcmp(a->op->unsupported, b->op->unsupported) == 0;
     }
+    if (a->item == KILN_KERNEL_NO_ITEM || b->item == KILN_KERNEL_NO_ITEM) {
+        return a->launch->kernel == b->launch->kernel;
+    }
     const struct kiln_jit_item *x = &list->items[a->item], *y = &list->items[b->item];
     return x->key.hex[0] && strcmp(x->key.hex, y->key.hex) == 0;
 }
 
-static void drop_twins(struct kiln_kernel_list *list) {
+void kiln_kernel_list_drop_twins(struct kiln_kernel_list *list) {
     size_t kept = 0;
     for (size_t i = 0; i < list->count; i++) {
         int twin = 0;
@@ -96,7 +102,5 @@ static void drop_twins(struct kiln_kernel_list *list) {
 
 enum kiln_status kiln_kernel_list_compile(struct kiln_kernel_list *list, struct kiln_jit *jit,
         int keep_sources, struct kiln_err *err) {
-    enum kiln_status status = kiln_jit_run(jit, list->items, list->n_items, keep_sources, err);
-    drop_twins(list);
-    return status;
+    return kiln_jit_run(jit, list->items, list->n_items, keep_sources, err);
 }

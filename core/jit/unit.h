@@ -25,6 +25,7 @@ struct kiln_jit_request {
     const struct kiln_launch *launch; // shared_bytes and defines
     const char *source;               // a file that replaces the kernel's source, or NULL
     const char *target;               // "sm_90a"
+    const struct kiln_device *device; // its limits, to be held to; NULL: not known
     int ptx;                          // PTX for the target instead of a cubin
 };
 

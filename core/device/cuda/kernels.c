@@ -200,8 +200,8 @@ struct batch {
     size_t *item_of; // by load
 };
 
-static void make_items(
-        struct batch *batch, const struct kiln_load *loads, size_t count, const char *target) {
+static void make_items(struct batch *batch, const struct kiln_load *loads, size_t count,
+        const struct kiln_device *device) {
     for (size_t i = 0; i < count; i++) {
         size_t j = 0;
         while (j < i && !same_load(&loads[j], &loads[i])) {
@@ -219,7 +219,8 @@ static void make_items(
                 .geometry = loads[i].geometry,
                 .launch = loads[i].launch,
                 .source = loads[i].source,
-                .target = target,
+                .target = device->target,
+                .device = device,
         };
     }
 }
@@ -273,7 +274,7 @@ enum kiln_status kiln_cuda_load(struct kiln_dev *dev, const struct kiln_load *lo
     if (!batch.items || !batch.item_of) {
         status = kiln_err_nomem(err, "compiling kernels");
     } else {
-        make_items(&batch, loads, count, dev->desc.target);
+        make_items(&batch, loads, count, &dev->desc);
         status = load_batch(cuda, &batch, count, ready, err);
     }
     for (size_t i = 0; status != KILN_STATUS_OK && i < count; i++) {
