@@ -60,6 +60,7 @@ static const struct kiln_param_default *const fap1_blocks_rows[] = {
 };
 static const struct kiln_param_default *const fap2_blocks_rows[] = {
     ATTENTION_DEFAULT(128, 80, 80, 3), ATTENTION_DEFAULT(128, 90, 109, 3),
+    ATTENTION_DEFAULT(128, 120, 129, 3), // or registers take back what FA_TKV 16 gives
     ATTENTION_DEFAULT(64, 0, 0, 4), ATTENTION_DEFAULT(256, 0, 0, 1),
 };
 static const struct kiln_param_default *const db_blocks_rows[] = {
