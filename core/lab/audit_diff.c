@@ -1,0 +1,162 @@
+// audit_diff: which kernel of one audit stands where in another, and what differs.
+#include "lab/audit_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+// ---- Counterparts -------------------------------------------------------------------------------
+
+// The same place of the pass: device, slot, first role, and in or out of a preparation.
+static int same_place(const struct kiln_audit_kernel *a, const struct kiln_audit_kernel *b) {
+    return strcmp(a->row->device->target, b->row->device->target) == 0 &&
+           strcmp(a->row->device->name, b->row->device->name) == 0 &&
+           strcmp(a->row->op->slot, b->row->op->slot) == 0 &&
+           strcmp(a->calls[0].role, b->calls[0].role) == 0 &&
+           !a->row->preparation == !b->row->preparation;
+}
+
+// How many kernels of the audit stand at its place before it.
+static size_t rank_of(const struct kiln_audit *audit, const struct kiln_audit_kernel *kernel) {
+    size_t rank = 0;
+    for (const struct kiln_audit_kernel *at = audit->kernels; at != kernel; at++) {
+        rank += (size_t)same_place(at, kernel);
+    }
+    return rank;
+}
+
+const struct kiln_audit_kernel *kiln_audit_counterpart(const struct kiln_audit *base,
+        const struct kiln_audit_kernel *kernel, const struct kiln_audit *change) {
+    size_t rank = rank_of(base, kernel);
+    for (size_t i = 0; i < change->count; i++) {
+        if (same_place(kernel, &change->kernels[i]) && rank-- == 0) {
+            return &change->kernels[i];
+        }
+    }
+    return NULL;
+}
+
+// ---- Differences --------------------------------------------------------------------------------
+
+enum {
+    TEXT = 64
+};
+
+struct telling {
+    kiln_audit_diff_fn fn;
+    void *arg;
+    size_t count;
+};
+
+static void tell(struct telling *telling, const char *name, const char *base, const char *change) {
+    if (strcmp(base, change) != 0) {
+        telling->count++;
+        if (telling->fn) {
+            telling->fn(telling->arg, name, base, change);
+        }
+    }
+}
+
+static void value_text(const struct kiln_geometry *geometry, const char *name, char text[TEXT]) {
+    snprintf(text, TEXT, "-");
+    for (uint32_t i = 0; i < geometry->n_values; i++) {
+        if (strcmp(geometry->names[i], name) == 0) {
+            snprintf(text, TEXT, "%" PRId64, geometry->values[i]);
+        }
+    }
+}
+
+static void tell_geometry(struct telling *telling, const struct kiln_geometry *base,
+        const struct kiln_geometry *change) {
+    char a[TEXT], b[TEXT];
+    for (uint32_t i = 0; i < base->n_values; i++) {
+        value_text(base, base->names[i], a);
+        value_text(change, base->names[i], b);
+        tell(telling, base->names[i], a, b);
+    }
+    for (uint32_t i = 0; i < change->n_values; i++) {
+        value_text(base, change->names[i], a);
+        value_text(change, change->names[i], b);
+        if (strcmp(a, "-") == 0) {
+            tell(telling, change->names[i], a, b);
+        }
+    }
+}
+
+static void figure_text(const struct kiln_audit_figure *figure,
+        const struct kiln_audit_kernel *kernel, char text[TEXT]) {
+    double value;
+    if (!figure->get(kernel, &value)) {
+        snprintf(text, TEXT, "-");
+    } else if (figure->ratio) {
+        int permille = (int)(value * 1000 + 0.5);
+        snprintf(text, TEXT, "%d.%d %%", permille / 10, permille % 10);
+    } else {
+        snprintf(text, TEXT, "%" PRId64, (int64_t)value);
+    }
+}
+
+static void ways_text(const struct kiln_audit_kernel *kernel, const char *site, char text[TEXT]) {
+    snprintf(text, TEXT, "-");
+    for (uint32_t i = 0; i < kernel->n_banks; i++) {
+        if (strcmp(kernel->banks[i].site->name, site) == 0) {
+            snprintf(text, TEXT, "%u-way, %u B", kernel->banks[i].ways,
+                    kernel->banks[i].site->stride_bytes);
+        }
+    }
+}
+
+static void tell_banks(struct telling *telling, const struct kiln_audit_kernel *base,
+        const struct kiln_audit_kernel *change) {
+    char a[TEXT], b[TEXT], name[TEXT + 8];
+    const struct kiln_audit_kernel *both[] = {base, change};
+    for (int k = 0; k < 2; k++) {
+        for (uint32_t i = 0; i < both[k]->n_banks; i++) {
+            const char *site = both[k]->banks[i].site->name;
+            ways_text(base, site, a);
+            ways_text(change, site, b);
+            if (k == 0 || strcmp(a, "-") == 0) {
+                snprintf(name, sizeof(name), "banks %.60s", site);
+                tell(telling, name, a, b);
+            }
+        }
+    }
+}
+
+static const char *or_dash(const char *text) {
+    return text ? text : "-";
+}
+
+static const char *who(const struct kiln_audit_kernel *kernel) {
+    return kernel->row->op->variant ? kernel->row->op->variant->name : "-";
+}
+
+size_t kiln_audit_each_diff(const struct kiln_audit_kernel *base,
+        const struct kiln_audit_kernel *change, kiln_audit_diff_fn fn, void *arg) {
+    static const struct kiln_kernel_row nothing = {.launch = NULL};
+    static const struct kiln_survey_row none = {.role = ""};
+    struct telling telling = {.fn = fn, .arg = arg};
+    struct kiln_kernel_row row = nothing;
+    struct kiln_audit_kernel absent = {.row = &row, .layout = -1};
+    row.op = &none;
+    row.device = (base ? base : change)->row->device;
+    absent.use.registers = -1;
+    base = base ? base : &absent;
+    change = change ? change : &absent;
+    tell(&telling, "variant", who(base), who(change));
+    tell(&telling, "kernel", base->row->launch ? base->row->launch->kernel->name : "-",
+            change->row->launch ? change->row->launch->kernel->name : "-");
+    tell_geometry(&telling, &base->row->op->geometry, &change->row->op->geometry);
+    for (size_t i = 0; kiln_audit_figure_at(i); i++) {
+        char a[TEXT], b[TEXT];
+        figure_text(kiln_audit_figure_at(i), base, a);
+        figure_text(kiln_audit_figure_at(i), change, b);
+        tell(&telling, kiln_audit_figure_at(i)->name, a, b);
+    }
+    tell(&telling, "limiter", or_dash(kiln_occupancy_limiter(&base->occupancy)),
+            or_dash(kiln_occupancy_limiter(&change->occupancy)));
+    tell_banks(&telling, base, change);
+    tell(&telling, "unsupported", or_dash(base->row->op->unsupported),
+            or_dash(change->row->op->unsupported));
+    return telling.count;
+}

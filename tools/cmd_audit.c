@@ -1,0 +1,182 @@
+// cmd_audit: what every bound kernel costs on a device, with no GPU.
+#include "cmd.h"
+
+#include "base/mem.h"
+#include "common.h"
+#include "lab/audit.h"
+
+#include <jansson.h>
+#include <string.h>
+
+// One configuration's kernels.
+struct side {
+    struct kiln_config *config;
+    struct kiln_kernel_set set;
+    struct kiln_audit audit;
+};
+
+struct audit_run {
+    struct kiln_common common;
+    const char *targets;
+    struct kiln_opt_list words; // slots; with --diff two files before them
+    int64_t tokens;
+    int diff;
+    struct kiln_registry *registry;
+    struct side sides[2];
+    struct kiln_jit *jit;
+};
+
+// Where neither a target nor a device is named: the GPU that is here, else the GB10.
+static const char *default_device(const struct audit_run *run) {
+    struct kiln_err ignored = {0};
+    int32_t count = 0;
+    if (run->targets) {
+        return NULL;
+    }
+    if (strcmp(run->common.device, "auto") != 0) {
+        return run->common.device;
+    }
+    return kiln_cuda_count(&count, &ignored) == KILN_STATUS_OK && count > 0 ? "cuda" : NULL;
+}
+
+static enum kiln_status gather(
+        struct audit_run *run, struct side *side, const char *change, struct kiln_err *err) {
+    struct kiln_common common = run->common;
+    if (change) {
+        if (common.configs.count ==
+                sizeof(common.configs.items) / sizeof(common.configs.items[0])) {
+            return kiln_err_set(err, KILN_STATUS_USAGE, "kiln audit: too many --config");
+        }
+        common.configs.items[common.configs.count++] = change;
+    }
+    KILN_TRY(kiln_common_config(&common, run->registry, &side->config, err));
+    const struct kiln_kernel_set_params params = {.registry = run->registry,
+            .config = side->config,
+            .model = common.model,
+            .device = default_device(run),
+            .targets = run->targets ? run->targets : "gb10",
+            .slots = run->words.items + (run->diff ? 2 : 0),
+            .n_slots = run->words.count - (run->diff ? 2 : 0),
+            .tokens = run->tokens};
+    return kiln_kernel_set_make(&side->set, &params, err);
+}
+
+static enum kiln_status audit_side(
+        struct audit_run *run, struct side *side, const char *change, struct kiln_err *err) {
+    KILN_TRY(gather(run, side, change, err));
+    if (!run->jit) {
+        const struct kiln_settings *settings = kiln_config_settings(side->config);
+        struct kiln_jit_params params = {
+                .cache = {.dir = settings->cache_dir, .max_size = settings->cache_max_size},
+                .threads = (uint32_t)settings->threads};
+        KILN_TRY(kiln_jit_open(&run->jit, &params, err));
+    }
+    return kiln_audit_compile(&side->audit, &side->set, run->jit, err);
+}
+
+static enum kiln_status print(const struct audit_run *run, struct kiln_err *err) {
+    const struct kiln_audit *base = &run->sides[0].audit, *change = &run->sides[1].audit;
+    if (run->common.json) {
+        json_t *rows = run->diff ? kiln_audit_diff_json(base, change) : kiln_audit_json(base);
+        return kiln_out_json(json_pack("{s:o, s:I, s:s, s:s?}", run->diff ? "diff" : "kernels",
+                                     rows, "tokens", (json_int_t)run->tokens, "model",
+                                     run->common.model ? run->common.model : "7b sample",
+                                     "registers_unknown", base->no_compiler),
+                err);
+    }
+    struct kiln_buf out = {0};
+    if (run->diff) {
+        kiln_audit_print_diff(base, change, &out);
+    } else {
+        kiln_audit_print(base, &out);
+    }
+    return kiln_out_buf(&out, err);
+}
+
+static enum kiln_status audit(struct audit_run *run, struct kiln_err *err) {
+    struct kiln_err failures[2] = {{0}, {0}};
+    const size_t n = run->diff ? 2 : 1;
+    if (run->diff && run->words.count < 2) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "kiln audit --diff takes two files, BASE.ini and CHANGE.ini, and then slots");
+    }
+    KILN_TRY(kiln_common_registry(&run->common, &run->registry, err));
+    for (size_t i = 0; i < n; i++) {
+        enum kiln_status status = audit_side(
+                run, &run->sides[i], run->diff ? run->words.items[i] : NULL, &failures[i]);
+        if (status != KILN_STATUS_OK && run->sides[i].audit.count == 0) {
+            *err = failures[i]; // there is nothing to show
+            return status;
+        }
+    }
+    KILN_TRY(print(run, err));
+    for (size_t i = 0; i < n; i++) { // kernels that do not compile have been shown
+        if (failures[i].status != KILN_STATUS_OK) {
+            *err = failures[i];
+            return err->status;
+        }
+        for (size_t j = 0; j < run->sides[i].audit.count; j++) {
+            const struct kiln_survey_row *op = run->sides[i].audit.kernels[j].row->op;
+            if (!op->plugin) { // not the target's fault: the configuration leaves a hole
+                return kiln_err_set(err, KILN_STATUS_CONFIG, "%s", op->unsupported);
+            }
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+static void finish(struct audit_run *run) {
+    for (int i = 0; i < 2; i++) {
+        kiln_audit_finish(&run->sides[i].audit);
+        kiln_kernel_set_finish(&run->sides[i].set);
+        kiln_config_destroy(run->sides[i].config);
+    }
+    kiln_jit_close(run->jit);
+    kiln_registry_destroy(run->registry);
+    kiln_free(run);
+}
+
+static enum kiln_status run_audit(
+        const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
+    struct audit_run *run = kiln_calloc(1, sizeof(*run));
+    int done;
+    if (!run) {
+        return kiln_err_nomem(err, "the command");
+    }
+    kiln_common_init(&run->common);
+    run->tokens = 3325;
+    const struct kiln_opt table[] = {
+            {"SLOT", NULL, KILN_OPT_REST, &run->words, NULL,
+                    "only these slots, * for any weight type: matmul.*.prefill", 0, 0},
+            {"--target", NULL, KILN_OPT_STRING, &run->targets, "T,T",
+                    "targets or devices: gb10,h200,sm_80 (default: the GPU here, else gb10)", 0, 0},
+            {"--device", NULL, KILN_OPT_STRING, &run->common.device, "D",
+                    "in place of --target: cpu, cuda[:N], sim[:sm_XX]", 0, 0},
+            {"--diff", NULL, KILN_OPT_FLAG, &run->diff, NULL,
+                    "BASE.ini CHANGE.ini stand before the slots: what differs between them", 0, 0},
+            {"--tokens", NULL, KILN_OPT_INT, &run->tokens, "N", "of the prefill (default: 3325)", 1,
+                    1048576},
+            KILN_COMMON_MODEL(&run->common),
+            {"-t", "--threads", KILN_OPT_INT, &run->common.threads, "N",
+                    "compiles at once (default: all cores)", 1, 1024},
+            {"-c", "--ctx", KILN_OPT_INT, &run->common.ctx, "N", "context length in tokens", 16,
+                    1048576},
+            KILN_COMMON_CONFIG(&run->common),
+            KILN_COMMON_OUTPUT(&run->common),
+            KILN_OPT_END,
+    };
+    enum kiln_status status = kiln_opt_parse(cmd, table, argc, argv, &done, err);
+    if (status == KILN_STATUS_OK && !done) {
+        status = audit(run, err);
+    }
+    finish(run);
+    return status;
+}
+
+const struct kiln_cmd kiln_cmd_audit = {
+        .name = "audit",
+        .summary = "what every bound kernel costs on a device; no GPU needed",
+        .usage = "[--diff BASE.ini CHANGE.ini] [SLOT …] [--target gb10,h200] [-m MODEL] [--json]",
+        .example = "kiln audit attention.prefill --target gb10",
+        .run = run_audit,
+};
