@@ -176,39 +176,49 @@ static void prefix_with_call(const struct kiln_plan_builder *builder, struct kil
     kiln_buf_finish(&text);
 }
 
-enum kiln_status kiln_plan_make(const struct kiln_plugin *plugin,
-        const struct kiln_variant *variant, void *instance, const struct kiln_problem *problem,
-        const struct kiln_geometry *geometry, const struct kiln_device *device,
+enum kiln_status kiln_plan_attempt(struct kiln_plan_builder *builder, void *instance,
         enum kiln_plan_outcome *outcome, struct kiln_planned **planned, struct kiln_err *err) {
     *planned = NULL;
-    struct kiln_planned *made = kiln_calloc(1, sizeof(*made));
-    if (!made) {
+    builder->planned = kiln_calloc(1, sizeof(*builder->planned));
+    if (!builder->planned) {
         return kiln_err_nomem(err, "a plan");
     }
-    made->variant = variant;
-    struct kiln_plan_builder builder = {.plugin = plugin,
-            .variant = variant,
-            .problem = problem,
-            .geometry = geometry,
-            .device = device,
-            .planned = made};
-    builder.callbacks = (struct kiln_plan){.struct_size = sizeof(builder.callbacks),
-            .data = &builder,
+    builder->planned->variant = builder->variant;
+    builder->callbacks = (struct kiln_plan){.struct_size = sizeof(builder->callbacks),
+            .data = builder,
             .workspace = on_workspace,
             .prepare = on_prepare,
             .launch = on_launch,
             .decline = on_decline,
             .fail = on_fail};
-    int32_t result = variant->plan(instance, problem, geometry, device, &builder.callbacks);
-    enum kiln_status status = judge(&builder, result, outcome, err);
+    int32_t result = builder->variant->plan(
+            instance, builder->problem, builder->geometry, builder->device, &builder->callbacks);
+    enum kiln_status status = judge(builder, result, outcome, err);
     if (status == KILN_STATUS_OK && *outcome == KILN_PLAN_DONE) {
-        *planned = made;
+        *planned = builder->planned;
         return KILN_STATUS_OK;
+    }
+    kiln_planned_destroy(builder->planned);
+    builder->planned = NULL;
+    return status;
+}
+
+enum kiln_status kiln_plan_make(const struct kiln_plugin *plugin,
+        const struct kiln_variant *variant, void *instance, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        enum kiln_plan_outcome *outcome, struct kiln_planned **planned, struct kiln_err *err) {
+    struct kiln_plan_builder builder = {.plugin = plugin,
+            .variant = variant,
+            .problem = problem,
+            .geometry = geometry,
+            .device = device};
+    enum kiln_status status = kiln_plan_attempt(&builder, instance, outcome, planned, err);
+    if (status == KILN_STATUS_DEVICE) {
+        kiln_plan_advise(&builder, instance, err);
     }
     if (status == KILN_STATUS_FILE || status == KILN_STATUS_DEVICE) {
         prefix_with_call(&builder, err);
     }
-    kiln_planned_destroy(made);
     return status;
 }
 

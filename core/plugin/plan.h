@@ -52,8 +52,8 @@ enum kiln_plan_outcome {
 // checked), bytes are at most 4096, tensor maps are well formed, at least one launch. On DECLINED,
 // err->text holds the reason and the status is OK (so err must not be NULL). A failed or ill-formed
 // plan is KILN_STATUS_FILE, a well-formed one that exceeds a limit of the device is
-// KILN_STATUS_DEVICE; both name plugin, variant, slot, geometry and cause. *planned is the caller's
-// when DONE, NULL otherwise.
+// KILN_STATUS_DEVICE; both name plugin, variant, slot, geometry and cause, the latter also the
+// geometry keys to change. *planned is the caller's when DONE, NULL otherwise.
 KILN_MUST_CHECK enum kiln_status kiln_plan_make(const struct kiln_plugin *plugin,
         const struct kiln_variant *variant, void *instance, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,

@@ -1,4 +1,5 @@
-// plan_impl: what plan.c, plan_copy.c and plan_check.c share: a plan under construction.
+// plan_impl: what plan.c, plan_advise.c, plan_copy.c and plan_check.c share: a plan under
+// construction.
 #ifndef KILN_PLUGIN_PLAN_IMPL_H
 #define KILN_PLUGIN_PLAN_IMPL_H
 
@@ -27,6 +28,16 @@ struct kiln_plan_place {
     const struct kiln_plan_builder *builder;
     const struct kiln_preparation *preparation; // NULL: in the plan
 };
+
+// Calls the variant's plan() once with what *builder says. As kiln_plan_make, but that messages do
+// not say whose call it was. (plan.c)
+KILN_MUST_CHECK enum kiln_status kiln_plan_attempt(struct kiln_plan_builder *builder,
+        void *instance, enum kiln_plan_outcome *outcome, struct kiln_planned **planned,
+        struct kiln_err *err);
+// Appends to what was said about a plan that exceeds the device which geometry keys to change:
+// those with a value that makes it fit while the others stay, with that value. (plan_advise.c)
+void kiln_plan_advise(
+        const struct kiln_plan_builder *refused, void *instance, struct kiln_err *err);
 
 // Deep copies in the layout of this kiln's header, sizes checked, contents not. (plan_copy.c)
 KILN_MUST_CHECK enum kiln_status kiln_plan_copy_launch(struct kiln_plan_builder *builder,
