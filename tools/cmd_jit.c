@@ -66,13 +66,15 @@ static json_t *row_json(const struct jit_run *run, const struct kiln_kernel_row 
         (void)json_object_set_new(object, "log", json_string(item->log ? item->log : ""));
         return object;
     }
-    json_t *figures = json_pack("{s:o, s:o, s:o, s:o, s:i, s:o, s:i, s:f, s:b, s:s, s:s}",
+    json_t *figures = json_pack("{s:o, s:o, s:o, s:o, s:i, s:o, s:i, s:o, s:o, s:f, s:b, s:s, s:s}",
             "registers", number_or_null(r->registers), "spill_bytes",
             number_or_null(spill_bytes(r)), "stack", number_or_null(r->stack), "smem_static",
             number_or_null(r->smem_static), "smem_requested", (int)item->layout.requested,
             "smem_layout", number_or_null(item->layout.present ? (int64_t)item->layout.used : -1),
-            "smem_over", (int)item->layout.over, "ms", item->ms, "cached", item->cached, "form",
-            item->image.ptx ? "ptx" : "cubin", "key", item->key.hex);
+            "smem_over", (int)item->layout.over, "blocks_per_sm", number_or_null(item->fit.blocks),
+            "blocks_per_sm_layout", number_or_null(item->fit.blocks_layout), "ms", item->ms,
+            "cached", item->cached, "form", item->image.ptx ? "ptx" : "cubin", "key",
+            item->key.hex);
     if (figures) {
         (void)json_object_update(object, figures);
         json_decref(figures);
@@ -112,9 +114,14 @@ static void row_text(
     kiln_buf_printf(out, " %7.1f %s\n", item->ms, item->cached ? "yes" : "no");
     if (item->layout.over) {
         kiln_buf_printf(out,
-                "        its launcher asks for %u bytes of shared memory that it does not "
-                "use\n",
+                "        its launcher asks for %u bytes of shared memory that it does not use",
                 item->layout.over);
+        if (item->fit.blocks < item->fit.blocks_layout) {
+            kiln_buf_printf(out,
+                    ", which leaves %" PRId32 " of %" PRId32 " blocks a multiprocessor",
+                    item->fit.blocks, item->fit.blocks_layout);
+        }
+        kiln_buf_puts(out, "\n");
     }
 }
 

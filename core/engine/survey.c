@@ -312,8 +312,8 @@ static enum kiln_status plan_row(
     KILN_TRY(kiln_registry_start(params->registry, row->plugin, params->device, &instance, err));
     enum kiln_status status = kiln_plan_make(row->plugin, row->variant, instance, row->problem,
             &row->geometry, params->device, &outcome, &row->planned, &cause);
-    if (status == KILN_STATUS_DEVICE ||
-            (status == KILN_STATUS_OK && outcome == KILN_PLAN_DECLINED)) {
+    row->exceeds = status == KILN_STATUS_DEVICE;
+    if (row->exceeds || (status == KILN_STATUS_OK && outcome == KILN_PLAN_DECLINED)) {
         return refuse(row, cause.text, err);
     }
     if (status != KILN_STATUS_OK && err) {
@@ -338,13 +338,14 @@ static enum kiln_status try_choice(
     struct kiln_survey_row *row = add_row(view, choice, problem, &out);
     if (!row) {
         for (size_t i = 0; i < before; i++) { // as the row like it
-            *done = *done || (view->survey->rows[i].alike == likeness(choice, problem) &&
-                                     view->survey->rows[i].planned);
+            const struct kiln_survey_row *like = &view->survey->rows[i];
+            *done = *done || (like->alike == likeness(choice, problem) &&
+                                     (like->planned || like->exceeds));
         }
         return out.status == KILN_STATUS_OK ? KILN_STATUS_OK : nomem(err);
     }
     KILN_TRY(plan_row(view, row, err));
-    *done = row->planned != NULL;
+    *done = row->planned || row->exceeds; // a run does not go on to another binding then
     return KILN_STATUS_OK;
 }
 

@@ -28,6 +28,7 @@ struct kiln_survey_row {
     const struct kiln_problem *problem; // NULL: nothing is bound
     struct kiln_planned *planned;       // NULL: unsupported
     char *unsupported;                  // the reason
+    int exceeds;                        // the reason is a limit of the device: a run ends there
     uint32_t ops;                       // how many ops of the pass are like this one
     uint64_t alike;                     // hash of what makes two rows the same
 };

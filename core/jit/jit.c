@@ -7,6 +7,8 @@
 #include "base/pool.h"
 #include "jit/compile.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,11 +97,12 @@ static enum kiln_status get_or_compile(
     return status;
 }
 
-static enum kiln_status check_layout(struct kiln_jit_item *item) {
+static enum kiln_status check_image(struct kiln_jit_item *item) {
     const char *kernel = item->request.kernel->name;
     uint32_t shared_bytes = item->request.launch->shared_bytes;
     KILN_TRY(kiln_layout_read(&item->image, kernel, &item->regions, &item->err));
-    return kiln_layout_compare(&item->regions, kernel, shared_bytes, &item->layout, &item->err);
+    KILN_TRY(kiln_layout_compare(&item->regions, kernel, shared_bytes, &item->layout, &item->err));
+    return kiln_fit_check(&item->request, &item->image, &item->layout, &item->fit, &item->err);
 }
 
 static void get_item(
@@ -107,7 +110,7 @@ static void get_item(
     double start = kiln_clock_seconds();
     item->status = get_or_compile(jit, unit, item);
     if (item->status == KILN_STATUS_OK) {
-        item->status = check_layout(item);
+        item->status = check_image(item);
     }
     item->ms = (kiln_clock_seconds() - start) * 1e3;
 }
@@ -176,7 +179,7 @@ static void copy_twins(struct work *work, size_t count) {
             item->status = kiln_image_copy(&item->image, &twin->image, &item->err);
         }
         if (item->status == KILN_STATUS_OK) {
-            item->status = check_layout(item);
+            item->status = check_image(item);
         }
     }
 }
@@ -197,19 +200,38 @@ static enum kiln_status run_all(struct work *work, struct kiln_err *err) {
     return KILN_STATUS_OK;
 }
 
-static void report(const struct kiln_jit_item *item) {
+static void report_over(const struct kiln_jit_item *item) {
     const struct kiln_layout_check *layout = &item->layout;
-    if (item->status != KILN_STATUS_OK && item->log && *item->log) {
+    char cost[128] = "";
+    if (item->fit.blocks >= 0 && item->fit.blocks < item->fit.blocks_layout) {
+        snprintf(cost, sizeof(cost),
+                ", which leaves %" PRId32 " of %" PRId32 " blocks a multiprocessor on %.32s",
+                item->fit.blocks, item->fit.blocks_layout, item->request.target);
+    }
+    kiln_log(KILN_LOG_WARN,
+            "%s/%s kernel %s (%s): its launcher asks for %u bytes of shared memory and its layout "
+            "uses %u: %u bytes too many%s",
+            item->request.plugin, item->request.variant, item->request.kernel->name,
+            item->image.geometry, layout->requested, layout->used, layout->over, cost);
+}
+
+// Of a kernel that items before it have too, they have told.
+static int is_told(const struct kiln_jit_item *items, size_t index) {
+    for (size_t i = 0; i < index; i++) {
+        if (items[index].key.hex[0] && strcmp(items[i].key.hex, items[index].key.hex) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void report(const struct kiln_jit_item *item) {
+    if (item->status != KILN_STATUS_OK && !item->image.data && item->log && *item->log) {
         kiln_log(KILN_LOG_WARN, "compile log of %s/%s kernel %s:\n%s", item->request.plugin,
                 item->request.variant, item->request.kernel->name, item->log);
     }
-    if (item->status == KILN_STATUS_OK && layout->over > 0) {
-        kiln_log(KILN_LOG_WARN,
-                "%s/%s kernel %s (%s): its launcher asks for %u bytes of shared memory and its "
-                "layout "
-                "uses %u: %u bytes too many",
-                item->request.plugin, item->request.variant, item->request.kernel->name,
-                item->image.geometry, layout->requested, layout->used, layout->over);
+    if (item->status == KILN_STATUS_OK && item->layout.over > 0 && !item->request.ptx) {
+        report_over(item);
     }
 }
 
@@ -217,7 +239,9 @@ static enum kiln_status first_failure(
         const struct kiln_jit_item *items, size_t count, struct kiln_err *err) {
     enum kiln_status status = KILN_STATUS_OK;
     for (size_t i = 0; i < count; i++) {
-        report(&items[i]);
+        if (!is_told(items, i)) {
+            report(&items[i]);
+        }
         if (items[i].status != KILN_STATUS_OK && status == KILN_STATUS_OK) {
             status = items[i].status;
             if (err) {

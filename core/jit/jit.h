@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "jit/cache.h"
+#include "jit/fit.h"
 #include "jit/image.h"
 #include "jit/layout.h"
 #include "jit/nvrtc.h"
@@ -57,6 +58,7 @@ struct kiln_jit_item {
     struct kiln_jit_key key;         // equal keys: equal images
     struct kiln_layout_check layout; // of the kernel against its launcher
     struct kiln_layout regions;      // as the kernel exports them
+    struct kiln_fit fit;             // of the launch on the request's device
     int cached;                      // it came from the cache
     void *held;                      // what `have` gave; the image is empty then
     double ms;                       // it took this long now; 0 for a twin of an item before it

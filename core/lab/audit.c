@@ -77,7 +77,7 @@ static enum kiln_status add_banks(
 static void add_figures(struct kiln_audit_kernel *kernel) {
     const struct kiln_launch *launch = &kernel->row->launch->record;
     const struct kiln_jit_item *item = kernel->item;
-    int known = item && item->status == KILN_STATUS_OK;
+    int known = item && item->image.data; // also of one that was refused since
     kernel->use = (struct kiln_block_use){
             .threads = launch->block[0] * launch->block[1] * launch->block[2],
             .registers = known ? item->image.resources.registers : -1,

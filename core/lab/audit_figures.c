@@ -74,7 +74,7 @@ const struct kiln_audit_figure *kiln_audit_figure_at(size_t index) {
 }
 
 int64_t kiln_audit_spills(const struct kiln_audit_kernel *kernel) {
-    if (!kernel->item || kernel->item->status != KILN_STATUS_OK) {
+    if (!kernel->item || !kernel->item->image.data) {
         return -1;
     }
     const struct kiln_resources *r = &kernel->item->image.resources;

@@ -80,7 +80,8 @@ static void put_shared(struct kiln_buf *text, const struct kiln_audit_kernel *ke
         put_count(text, (uint64_t)kernel->layout);
         kiln_buf_puts(text, " B by its own layout");
     } else if (kernel->use.smem_dynamic > 0) {
-        kiln_buf_puts(text, kernel->item ? ", no layout of its own" : ", its layout is not known");
+        int compiled = kernel->item && kernel->item->image.data;
+        kiln_buf_puts(text, compiled ? ", no layout of its own" : ", its layout is not known");
     }
     if (kernel->use.smem_static > 0) {
         kiln_buf_puts(text, ", static ");
@@ -183,10 +184,12 @@ static void put_call(struct kiln_buf *text, const struct kiln_audit_kernel *kern
     if (device->kind == KILN_DEVICE_CUDA && kernel->occupancy.blocks > 0) {
         kiln_buf_printf(text, ", %.1f waves", blocks / device->sm_count / kernel->occupancy.blocks);
     }
-    kiln_buf_puts(text, "; each moves ");
-    put_scaled(text, launch->bytes_read + launch->bytes_written, "B");
-    kiln_buf_puts(text, ", ");
-    put_scaled(text, launch->flops, "FLOP");
+    if (launch->bytes_read + launch->bytes_written + launch->flops > 0) {
+        kiln_buf_puts(text, "; each moves ");
+        put_scaled(text, launch->bytes_read + launch->bytes_written, "B");
+        kiln_buf_puts(text, ", ");
+        put_scaled(text, launch->flops, "FLOP");
+    }
     kiln_buf_puts(text, "\n");
 }
 
@@ -214,7 +217,9 @@ static void put_heading(struct kiln_buf *text, const struct kiln_audit_kernel *k
 static void put_kernel(struct kiln_buf *text, const struct kiln_audit_kernel *kernel) {
     put_heading(text, kernel);
     if (!kernel->row->launch) {
-        kiln_buf_printf(text, "  unsupported: %s\n\n", kernel->row->op->unsupported);
+        kiln_buf_printf(text, "  %s: %s\n\n",
+                kernel->row->op->exceeds ? "exceeds the device" : "unsupported",
+                kernel->row->op->unsupported);
         return;
     }
     if (!kiln_audit_is_sound(kernel)) {

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-kiln, planted = sys.argv[1:3]
+kiln, planted_plugins = sys.argv[1:3]
 failures = 0
 cache = tempfile.TemporaryDirectory()
 env = dict(os.environ, KILN_CACHE_DIR=cache.name)
@@ -130,6 +130,41 @@ def over_cases():
           "them" in result.stdout, result.stdout)
 
 
+def planted(command, variant, *more, **geometry):
+    return run(command, "norm", "--target", "gb10", "--plugin-dir", planted_plugins,
+               *sets("norm", plugin="jitlab", variant=variant, **geometry), *more)
+
+
+def planted_cases():
+    for command in ("audit", "jit"):
+        result = planted(command, "lab_legacy", "--json")
+        row = json.loads(result.stdout or '{"kernels": [{}]}')["kernels"][0]
+        got = [row.get(key) for key in ("smem_requested", "smem_layout", "smem_over", "blocks_per_sm",
+                                        "blocks_per_sm_layout")]
+        check("%s: a launcher that asks for 3 tiles of queries" % command, got == [52224, 34816, 17408, 1, 2], got)
+        check("%s: loading says so, once" % command, result.stderr.count("17408 bytes too many, which leaves 1 of 2 "
+              "blocks a multiprocessor") == 1, result.stderr)
+        result = planted(command, "lab_legacy", LAB_TKV=64)
+        check("%s: the formula is right when the tiles are alike" % command,
+              result.returncode == 0 and "too many" not in result.stderr, result.stderr)
+        result = planted(command, "lab_stingy")
+        check("%s: one that asks for too little" % command, result.returncode == 4 and
+              'lab_tiles.cu(2): error: static assertion failed with "KILN_SMEM: the launcher asks for too little"' in
+              result.stderr and "KILN_SMEM=26112" in result.stderr, result.stderr)
+        result = planted(command, "lab_limits", LAB_SUMS=96)
+        check("%s: more registers than a block may use" % command, result.returncode == 4 and
+              "1024 threads with 2" in result.stderr and "sm_121 allows 65536 a block" in result.stderr and
+              "change LAB_THREADS" in result.stderr, result.stderr)
+        result = planted(command, "lab_limits", LAB_SUMS=96, LAB_THREADS=256)
+        check("%s: fewer threads" % command, result.returncode == 0, result.stderr)
+    text = planted("audit", "lab_legacy").stdout
+    check("the planted launcher as text", "asks for 17,408 B that its layout does not use: 1 block/SM, 2 without them"
+          in text, text)
+    text = planted("audit", "lab_limits", LAB_SMEM=114688).stdout
+    check("a plan that exceeds the device", "exceeds the device: " in text and "it fits with LAB_SMEM=98304" in text,
+          text)
+
+
 def diff_cases(folder):
     base, change = os.path.join(folder, "base.ini"), os.path.join(folder, "change.ini")
     with open(base, "w", encoding="ascii") as file:
@@ -168,6 +203,7 @@ bank_cases()
 shape_cases()
 if compiler:
     over_cases()
+    planted_cases()
 diff_cases(cache.name)
 refusal_cases()
 cache.cleanup()

@@ -1,5 +1,6 @@
 // Device descriptions of configs/devices: all of them, and what is refused.
 #include "base/buf.h"
+#include "base/dir.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "device/catalog.h"
@@ -76,6 +77,35 @@ static void catalog_is_sound(void **state) {
     }
     assert_true(count >= 19);
     kiln_buf_finish(&names);
+}
+
+// Every figure says behind it where it is from.
+static void catalog_has_a_source_for_each_figure(void **state) {
+    (void)state;
+    static const char *const no_figures[] = {"name ", "target ", "base ", "cc ", "[", ";"};
+    struct kiln_dir files = {.names = NULL};
+    size_t figures = 0;
+    assert_int_equal(kiln_dir_read(&files, folder, "", ".ini"), 0);
+    for (size_t i = 0; i < files.count; i++) {
+        char path[600], line[512];
+        snprintf(path, sizeof(path), "%s/%s", folder, files.names[i]);
+        FILE *file = fopen(path, "r");
+        assert_non_null(file);
+        while (fgets(line, sizeof(line), file)) {
+            int figure = line[0] != '\n';
+            for (size_t j = 0; j < sizeof(no_figures) / sizeof(no_figures[0]); j++) {
+                figure &= strncmp(line, no_figures[j], strlen(no_figures[j])) != 0;
+            }
+            const char *comment = strchr(line, ';');
+            if (figure && (!comment || strlen(comment) < sizeof("; [occ]") - 1)) {
+                fail_msg("%s: no source: %s", path, line);
+            }
+            figures += (size_t)figure;
+        }
+        fclose(file);
+    }
+    assert_true(figures > 150);
+    kiln_dir_finish(&files);
 }
 
 static void catalog_takes_targets_with_a_suffix(void **state) {
@@ -166,6 +196,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
             CASE(catalog_has_the_limits_of_gb10),
             CASE(catalog_is_sound),
+            CASE(catalog_has_a_source_for_each_figure),
             CASE(catalog_takes_targets_with_a_suffix),
             CASE(catalog_lists_what_there_is),
             CASE(catalog_refuses_files_that_are_not_right),

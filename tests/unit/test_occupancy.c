@@ -30,7 +30,7 @@ enum {
 static char folder[512];
 
 static struct kiln_block_use use_at(size_t index) {
-    return (struct kiln_block_use){.threads = threads[index / (N_SMEM * N_REGISTERS)],
+    return (struct kiln_block_use){.threads = threads[index / N_SMEM / N_REGISTERS],
             .registers = registers[index / N_SMEM % N_REGISTERS],
             .smem_dynamic = smem[index % N_SMEM]};
 }

@@ -159,6 +159,40 @@ static void survey_shows_what_exceeds_the_device(void **state) {
     close_lab(&lab);
 }
 
+// Numbers, the device's, and the keys to change with the nearest value that fits.
+static void survey_says_what_to_change(void **state) {
+    (void)state;
+    static const struct {
+        const char *geometry, *numbers, *advice;
+    } rows[] = {
+            {"LAB_THREADS = 2048", "block 2048 x 1 x 1; the device allows 1024 x 1024 x 64",
+                    "it fits with LAB_THREADS=1024"},
+            {"LAB_GRID_Y = 69632", "grid 1 x 69632 x 1; the device allows 2147483647 x 65535",
+                    "it fits with LAB_GRID_Y=61440"},
+            {"LAB_SMEM = 114688", "114688 bytes of shared memory a block; the device allows 101376",
+                    "it fits with LAB_SMEM=98304"},
+            {"LAB_SMEM = 114688\nLAB_THREADS = 2048", "block 2048 x 1 x 1",
+                    "no value of one key alone makes it fit: LAB_THREADS, LAB_GRID_Y"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char ini[128];
+        struct lab lab;
+        struct kiln_survey survey = {0};
+        snprintf(ini, sizeof(ini), "[norm]\nvariant = lab_limits\n%s\n", rows[i].geometry);
+        open_lab(&lab, ini, "gb10");
+        survey_bound(&lab, "norm", &survey);
+        assert_null(survey.rows[0].planned);
+        assert_true(survey.rows[0].exceeds);
+        if (!strstr(survey.rows[0].unsupported, rows[i].numbers) ||
+                !strstr(survey.rows[0].unsupported, rows[i].advice)) {
+            fail_msg("'%s', not '%s' and '%s'", survey.rows[0].unsupported, rows[i].numbers,
+                    rows[i].advice);
+        }
+        kiln_survey_finish(&survey);
+        close_lab(&lab);
+    }
+}
+
 static void survey_finds_every_variant(void **state) {
     (void)state;
     struct lab lab;
@@ -168,7 +202,7 @@ static void survey_finds_every_variant(void **state) {
     open_lab(&lab, "", "sm_80");
     const struct kiln_survey_params params = params_of(&lab, slots);
     assert_int_equal(kiln_survey_all(&survey, &params, &err), KILN_STATUS_OK);
-    assert_int_equal(survey.count, 10);                      // five, of many rows and of one
+    assert_int_equal(survey.count, 16);                      // eight, of many rows and of one
     assert_int_equal(survey.rows[0].geometry.values[0], 64); // the default
     kiln_survey_finish(&survey);
     close_lab(&lab);
@@ -314,6 +348,7 @@ int main(void) {
             CASE(survey_counts_ops_that_are_alike),
             CASE(survey_shows_why_a_variant_is_passed_over),
             CASE(survey_shows_what_exceeds_the_device),
+            CASE(survey_says_what_to_change),
             CASE(survey_finds_every_variant),
             CASE(survey_lives_through_failed_allocations),
             CASE(jit_command_compiles_for_any_target),
