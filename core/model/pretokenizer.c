@@ -31,8 +31,8 @@
     "| ?[^" BLANK "\\p{L}\\p{N}]+[\\r\\n]*|[" BLANK "]*[\\r\\n]+|" BLANKS
 
 enum {
-    MAX_NAMES = 3,
-    MAX_PATTERNS = 2
+    MAX_NAMES = 4,
+    MAX_PATTERNS = 4
 };
 
 struct row {
@@ -43,8 +43,9 @@ struct row {
 };
 
 static const struct row rows[] = {
-        {{"smollm"}, {"\\p{N}", WORDS_GPT2}, 0, 0},
-        {{"gpt2", "gpt-2", "default"}, {WORDS_GPT2}, 0, 0},
+        {{"smollm", "starcoder", "refact", "command-r"}, {"\\p{N}", WORDS_GPT2}, 0, 0},
+        {{"gpt2", "gpt-2", "mpt"}, {WORDS_GPT2}, 0, 0},
+        {{"default"}, {"[\\p{P}$+<=>^~|]+", WORDS_GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, 0, 0},
         {{"llama3", "llama-v3", "llama-bpe"}, {WORDS_LLAMA3("\\p{N}{1,3}")}, 1, 1},
         {{"qwen2", "deepseek-r1-qwen"}, {WORDS_LLAMA3("\\p{N}")}, 0, 0},
 };
@@ -166,7 +167,7 @@ static enum kiln_status push(struct kiln_pieces *pieces, size_t end, struct kiln
     if (kiln_grow(&pieces->ends, &pieces->cap, pieces->len + 1, sizeof(*pieces->ends)) != 0) {
         return kiln_err_nomem(err, "the words of the text");
     }
-    pieces->ends[pieces->len++] = end;
+    pieces->ends[pieces->len++] = (uint32_t)end;
     return KILN_STATUS_OK;
 }
 

@@ -1,6 +1,6 @@
 // pretokenizer: cuts raw text into the words that byte-level BPE merges within.
 //
-// A pretokenizer is a row of a table: the names a file may call it, and one or two PCRE2 patterns.
+// A pretokenizer is a row of a table: the names a file may call it, and up to four PCRE2 patterns.
 // The patterns are applied one after the other, each to the pieces that the one before left; what a
 // pattern does not match between two matches is a piece too, so that no byte is ever lost.
 #ifndef KILN_MODEL_PRETOKENIZER_H
@@ -9,6 +9,7 @@
 #include "base/status.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct kiln_pretokenizer;
 
@@ -24,9 +25,9 @@ int kiln_pretokenizer_ignores_merges(const struct kiln_pretokenizer *pre);
 int kiln_pretokenizer_adds_bos(const struct kiln_pretokenizer *pre);
 
 // Where the pieces of a text end: ends[i] is the offset after piece i, the last one the text's
-// length.
+// length, which is under 2^32.
 struct kiln_pieces {
-    size_t *ends;
+    uint32_t *ends; // 32 bits: a text may be all words of one byte
     size_t len;
     size_t cap;
 };

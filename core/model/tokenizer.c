@@ -180,18 +180,17 @@ void kiln_tokenizer_close(struct kiln_tokenizer *tokenizer) {
 
 // ---- encoding
 
-static enum kiln_status encode_fragments(const struct kiln_tokenizer *tokenizer, const char *text,
-        const struct kiln_fragments *list, struct kiln_ids *ids, struct kiln_err *err) {
+static enum kiln_status encode_parts(const struct kiln_tokenizer *tokenizer, const char *text,
+        const struct kiln_cuts *cuts, struct kiln_ids *ids, struct kiln_err *err) {
     struct kiln_merger merger = {0};
     enum kiln_status status = KILN_STATUS_OK;
-    for (size_t i = 0; status == KILN_STATUS_OK && i != SIZE_MAX; i = list->at[i].next) {
-        const struct kiln_fragment *fragment = &list->at[i];
-        if (fragment->id >= 0) {
-            status = kiln_ids_push(ids, fragment->id, err);
-        } else if (fragment->len > 0) {
-            struct kiln_str raw = {.data = text + fragment->start, .len = fragment->len};
-            status = tokenizer->kind->encode(tokenizer, &merger, &raw, ids, err);
-        }
+    for (size_t at = 0, end; status == KILN_STATUS_OK && at < cuts->len; at = end) {
+        int token = 0;
+        end = kiln_cuts_end(cuts, at, &token);
+        struct kiln_str part = {.data = text + at, .len = end - at};
+        status = token ? kiln_ids_push(
+                                 ids, kiln_vocab_find(&tokenizer->vocab, part.data, part.len), err)
+                       : tokenizer->kind->encode(tokenizer, &merger, &part, ids, err);
     }
     kiln_merger_finish(&merger);
     return status;
@@ -202,13 +201,13 @@ static enum kiln_status encode_all(const struct kiln_tokenizer *tokenizer, const
     if ((flags & KILN_TOKENIZE_BOS) && tokenizer->add_bos) {
         KILN_TRY(kiln_ids_push(ids, tokenizer->bos, err));
     }
-    struct kiln_fragments list = {0};
-    enum kiln_status status = kiln_specials_split(&tokenizer->specials, &tokenizer->vocab, text,
-            len, (flags & KILN_TOKENIZE_SPECIAL) != 0, &list, err);
+    struct kiln_cuts cuts = {0};
+    enum kiln_status status = kiln_specials_cut(&tokenizer->specials, &tokenizer->vocab, text, len,
+            (flags & KILN_TOKENIZE_SPECIAL) != 0, &cuts, err);
     if (status == KILN_STATUS_OK) {
-        status = encode_fragments(tokenizer, text, &list, ids, err);
+        status = encode_parts(tokenizer, text, &cuts, ids, err);
     }
-    kiln_free(list.at);
+    kiln_cuts_finish(&cuts);
     KILN_TRY(status);
     return (flags & KILN_TOKENIZE_BOS) && tokenizer->add_eos
                    ? kiln_ids_push(ids, tokenizer->eos, err)

@@ -156,9 +156,10 @@ static enum kiln_status open_pretokenizer(
     KILN_TRY(kiln_gguf_get_str(gguf, "tokenizer.ggml.pre", KILN_GGUF_OPTIONAL, &pre, err));
     if (!pre.data) {
         kiln_log(KILN_LOG_WARN,
-                "%s: no key 'tokenizer.ggml.pre': words are cut as for gpt2, which may be wrong",
+                "%s: no key 'tokenizer.ggml.pre': words are cut as for 'default', which may be "
+                "wrong",
                 kiln_gguf_path(gguf));
-        pre = (struct kiln_str){.data = "gpt2", .len = 4};
+        pre = (struct kiln_str){.data = "default", .len = 7};
     }
     enum kiln_status status = kiln_pretokenizer_open(&tokenizer->bpe.pre, pre.data, pre.len, err);
     if (status != KILN_STATUS_OK) {
@@ -192,9 +193,10 @@ static void bpe_close(struct kiln_tokenizer *tokenizer) {
 
 // ---- encoding
 
-static int find_merge(const struct kiln_tokenizer *tokenizer, const struct kiln_merger *merger,
-        uint32_t left, uint32_t right, struct kiln_merge *merge) {
-    int32_t left_id = merger->symbols[left].id, right_id = merger->symbols[right].id;
+static int find_merge(const struct kiln_tokenizer *tokenizer, struct kiln_merger *merger,
+        uint32_t left, uint32_t right, uint32_t len, struct kiln_merge *merge) {
+    (void)len; // merges are looked up by id
+    int32_t left_id = kiln_merger_id(merger, left), right_id = kiln_merger_id(merger, right);
     if (left_id < 0 || right_id < 0) {
         return 0;
     }
@@ -231,13 +233,13 @@ static enum kiln_status encode_word(const struct kiln_tokenizer *tokenizer,
     }
     KILN_TRY(kiln_merger_start(merger, word, len, err));
     for (uint32_t i = 0; i < merger->len; i++) {
-        merger->symbols[i] = (struct kiln_symbol){
-                .len = 1, .prev = i - 1, .id = tokenizer->bpe.bytes[(unsigned char)word[i]]};
+        kiln_merger_put(merger, i, 1, tokenizer->bpe.bytes[(unsigned char)word[i]]);
     }
     KILN_TRY(kiln_merger_run(merger, tokenizer, find_merge, err));
-    for (uint32_t i = 0; i < merger->len; i += merger->symbols[i].len) {
-        if (merger->symbols[i].id >= 0) { // some vocabularies lack the tokens of rare bytes
-            KILN_TRY(kiln_ids_push(ids, merger->symbols[i].id, err));
+    for (uint32_t i = 0; i < merger->len; i += kiln_merger_len(merger, i)) {
+        int32_t id = kiln_merger_id(merger, i);
+        if (id >= 0) { // some vocabularies lack the tokens of rare bytes
+            KILN_TRY(kiln_ids_push(ids, id, err));
         }
     }
     return KILN_STATUS_OK;

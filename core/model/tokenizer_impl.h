@@ -60,77 +60,79 @@ int kiln_vocab_is_control(const struct kiln_vocab *vocab, int32_t id);
 
 // ---- tokens matched as they are spelled
 
-struct kiln_special_group { // the tokens whose spelling has `len` bytes
-    size_t len;
-    int user;          // has user-defined tokens
-    uint8_t first[32]; // bit set of first bytes
+struct kiln_special {
+    const char *text; // in the vocabulary
+    uint32_t len;
+    uint32_t rank; // of the length, among all lengths that there are: 0 is the longest
+    int32_t id;
 };
 
 struct kiln_specials {
-    struct kiln_special_group *groups; // longest first
-    size_t n_groups;
-    size_t cap;
-    uint8_t pairs[8192]; // bit set of the first two bytes, over all groups
+    struct kiln_special *at; // (len) ordered by spelling
+    size_t len;
+    size_t n_ranks;
+    uint8_t pairs[8192]; // bit set of the first two bytes
 };
 
-struct kiln_fragment {
-    size_t start; // in the text
-    size_t len;
-    int32_t id;  // -1: raw text
-    size_t next; // index of the next one, SIZE_MAX at the end
-};
-
-struct kiln_fragments { // a list linked from element 0
-    struct kiln_fragment *at;
-    size_t len;
-    size_t cap;
+// Where the tokens lie in a text. Zero-initialize; end with kiln_cuts_finish.
+struct kiln_cuts {
+    uint64_t *covered; // (len) bit set: bytes of tokens; NULL when the text has none
+    uint64_t *starts;  // (len) bit set: the first byte of each token
+    size_t len;        // of the text
+    uint64_t steps;    // comparisons that it took
 };
 
 KILN_MUST_CHECK enum kiln_status kiln_specials_open(
         struct kiln_specials *specials, const struct kiln_vocab *vocab, struct kiln_err *err);
 void kiln_specials_close(struct kiln_specials *specials);
-// Cuts the text, longest tokens first; control tokens only when `control`. The caller frees
-// list->at.
-KILN_MUST_CHECK enum kiln_status kiln_specials_split(const struct kiln_specials *specials,
+// Cuts the text, longest tokens first; control tokens only when `control`.
+KILN_MUST_CHECK enum kiln_status kiln_specials_cut(const struct kiln_specials *specials,
         const struct kiln_vocab *vocab, const char *text, size_t len, int control,
-        struct kiln_fragments *list, struct kiln_err *err);
+        struct kiln_cuts *cuts, struct kiln_err *err);
+// Where the token, or the run of raw text, that begins at `at` ends; *token says which it is.
+size_t kiln_cuts_end(const struct kiln_cuts *cuts, size_t at, int *token);
+void kiln_cuts_finish(struct kiln_cuts *cuts);
 
 // ---- merging
 
-// A symbol lives at the index of its first byte, so the one to its right is at index + len.
-struct kiln_symbol {
-    uint32_t len;  // bytes, 0 once merged into its left neighbour
-    uint32_t prev; // index of the left neighbour, UINT32_MAX for the first
-    int32_t id;    // token, -1: not a token
+// A word as symbols, each at the index of its first byte. Packed, for a word may be a whole file:
+// what the bytes behind a symbol's first one would hold is used for its length. Scratch of one
+// encode call, reused from word to word. Zero-initialize.
+enum {
+    KILN_MERGER_LEVELS = 8
+};
+struct kiln_merger {
+    const char *text;    // the word
+    uint32_t len;        // its bytes
+    uint32_t *slots;     // (len) first byte of a symbol: id; its second and its last byte: length
+    uint32_t *starts;    // (len) bit set: the first byte of each symbol
+    uint32_t *keys;      // (len) of the pair whose left symbol begins here; UINT32_MAX: no merge
+    struct kiln_buf buf; // for the functions that look up merges
+    // The tree over the keys: each level holds the lowest of FAN of the one before.
+    uint32_t *levels[KILN_MERGER_LEVELS];
+    uint32_t level_len[KILN_MERGER_LEVELS];
+    int n_levels; // levels[0] is keys
+    uint32_t *block;
+    size_t block_cap; // numbers
 };
 
 struct kiln_merge {
-    uint32_t key; // lowest first; then lowest `left`
-    uint32_t left;
-    uint32_t len; // of both together: tells a stale entry
+    uint32_t key; // lowest first, then leftmost
     int32_t id;   // of the result
-};
-
-// Scratch of one encode call, reused from word to word. Zero-initialize.
-struct kiln_merger {
-    struct kiln_symbol *symbols; // (len)
-    size_t symbols_cap;
-    struct kiln_merge *heap;
-    size_t heap_len;
-    size_t heap_cap;
-    const char *text; // the word
-    uint32_t len;     // its bytes
 };
 
 struct kiln_tokenizer;
 
-// Whether the symbols at `left` and `right` merge: 1 with merge->key and merge->id set, else 0.
-typedef int (*kiln_merge_fn)(const struct kiln_tokenizer *tokenizer,
-        const struct kiln_merger *merger, uint32_t left, uint32_t right, struct kiln_merge *merge);
+// Whether the symbols at `left` and `right` merge: 1 with *merge set, else 0. `len`: bytes of both.
+typedef int (*kiln_merge_fn)(const struct kiln_tokenizer *tokenizer, struct kiln_merger *merger,
+        uint32_t left, uint32_t right, uint32_t len, struct kiln_merge *merge);
 
-// Makes room for a word of len bytes; the caller then fills in the symbols.
+// Makes room for a word of len bytes; the caller then puts its symbols.
 KILN_MUST_CHECK enum kiln_status kiln_merger_start(
         struct kiln_merger *merger, const char *text, size_t len, struct kiln_err *err);
+void kiln_merger_put(struct kiln_merger *merger, uint32_t at, uint32_t len, int32_t id);
+int32_t kiln_merger_id(const struct kiln_merger *merger, uint32_t at); // -1: no token
+uint32_t kiln_merger_len(const struct kiln_merger *merger, uint32_t at);
 // Merges until no pair is left. n log n in the bytes of the word.
 KILN_MUST_CHECK enum kiln_status kiln_merger_run(struct kiln_merger *merger,
         const struct kiln_tokenizer *tokenizer, kiln_merge_fn find, struct kiln_err *err);
@@ -155,7 +157,8 @@ struct kiln_spm {
     uint32_t *keys;       // (vocab size) merge order of each token: the higher its score the lower
     int add_space_prefix; // a blank in front of raw text that starts the text or follows a token
     int32_t bytes[256];   // id of <0xNN>, else the unknown token
-    uint8_t before_blank[32]; // bit set: the bytes that some token has in front of a blank
+    uint8_t before_blank
+            [32]; // bit set: the bytes that some token has in front of a blank; 32: a blank
 };
 
 struct kiln_tokenizer_kind {

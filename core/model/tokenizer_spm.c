@@ -1,9 +1,11 @@
 // tokenizer_spm: SentencePiece ("llama"): characters are the first symbols, the pair whose union is
 // the token with the highest score merges first, what is no token in the end becomes byte tokens.
 //
-// Spellings write a blank as U+2581. There are no words: a text is one, and pairs may merge across
-// blanks. It is still cut before a blank wherever no token has that blank after that byte, because
-// no merge can then reach across: the ids are the same and the heap stays small.
+// Spellings write a blank as U+2581; here it stays one byte until a spelling is looked up, since a
+// text of blanks would grow to three times its size. There are no words: a text is one, and pairs
+// may merge across blanks. It is still cut before a blank wherever no token has that blank after
+// that byte, because no merge can then reach across: the ids are the same and what is merged at
+// once stays small.
 #include "model/tokenizer_impl.h"
 
 #include "base/mem.h"
@@ -78,7 +80,8 @@ static void note_blanks(struct kiln_tokenizer *tokenizer) {
         }
         for (size_t at = 1; at < text.len; at++) {
             if (is_blank(text.data + at, text.len - at)) {
-                unsigned byte = (unsigned char)text.data[at - 1];
+                int blanks = at >= BLANK_LEN && is_blank(text.data + at - BLANK_LEN, BLANK_LEN);
+                unsigned byte = blanks ? ' ' : (unsigned char)text.data[at - 1];
                 uint8_t *bits = &tokenizer->spm.before_blank[byte / 8];
                 *bits = (uint8_t)(*bits | 1u << (byte % 8));
             }
@@ -103,10 +106,31 @@ static void spm_close(struct kiln_tokenizer *tokenizer) {
 
 // ---- encoding
 
-static int find_merge(const struct kiln_tokenizer *tokenizer, const struct kiln_merger *merger,
-        uint32_t left, uint32_t right, struct kiln_merge *merge) {
+// The token that is spelled so, a blank for each U+2581; -1 when there is none.
+static int32_t find_spelled(const struct kiln_tokenizer *tokenizer, struct kiln_merger *merger,
+        uint32_t at, uint32_t len) {
+    const char *text = merger->text + at;
+    size_t max = tokenizer->vocab.max_len;
+    if (len > max) {
+        return -1;
+    }
+    if (!memchr(text, ' ', len)) {
+        return kiln_vocab_find_text(&tokenizer->vocab, text, len);
+    }
+    kiln_buf_clear(&merger->buf);
+    for (uint32_t i = 0; i < len && merger->buf.len <= max; i++) {
+        kiln_buf_append(&merger->buf, text[i] == ' ' ? blank : text + i,
+                text[i] == ' ' ? (size_t)BLANK_LEN : 1);
+    }
+    return merger->buf.failed
+                   ? -1
+                   : kiln_vocab_find_text(&tokenizer->vocab, merger->buf.data, merger->buf.len);
+}
+
+static int find_merge(const struct kiln_tokenizer *tokenizer, struct kiln_merger *merger,
+        uint32_t left, uint32_t right, uint32_t len, struct kiln_merge *merge) {
     (void)right; // it begins where left ends
-    int32_t id = kiln_vocab_find_text(&tokenizer->vocab, merger->text + left, merge->len);
+    int32_t id = find_spelled(tokenizer, merger, left, len);
     if (id < 0) {
         return 0;
     }
@@ -117,16 +141,20 @@ static int find_merge(const struct kiln_tokenizer *tokenizer, const struct kiln_
 
 // Characters as symbols; a byte that belongs to none is one of its own.
 static void start_symbols(const struct kiln_tokenizer *tokenizer, struct kiln_merger *merger) {
-    uint32_t prev = UINT32_MAX;
     for (uint32_t at = 0; at < merger->len;) {
         int len = kiln_utf8_len(merger->text + at, merger->len - at);
         uint32_t step = len > 0 ? (uint32_t)len : 1;
-        merger->symbols[at] = (struct kiln_symbol){.len = step,
-                .prev = prev,
-                .id = kiln_vocab_find_text(&tokenizer->vocab, merger->text + at, step)};
-        prev = at;
+        kiln_merger_put(merger, at, step, find_spelled(tokenizer, merger, at, step));
         at += step;
     }
+}
+
+static enum kiln_status push_bytes(const struct kiln_spm *spm, const char *text, size_t len,
+        struct kiln_ids *ids, struct kiln_err *err) {
+    for (size_t i = 0; i < len; i++) {
+        KILN_TRY(kiln_ids_push(ids, spm->bytes[(unsigned char)text[i]], err));
+    }
+    return KILN_STATUS_OK;
 }
 
 static enum kiln_status encode_part(const struct kiln_tokenizer *tokenizer,
@@ -135,61 +163,62 @@ static enum kiln_status encode_part(const struct kiln_tokenizer *tokenizer,
     KILN_TRY(kiln_merger_start(merger, text, len, err));
     start_symbols(tokenizer, merger);
     KILN_TRY(kiln_merger_run(merger, tokenizer, find_merge, err));
-    for (uint32_t at = 0; at < merger->len; at += merger->symbols[at].len) {
-        const struct kiln_symbol *symbol = &merger->symbols[at];
-        if (symbol->id >= 0) {
-            KILN_TRY(kiln_ids_push(ids, symbol->id, err));
-            continue;
-        }
-        for (uint32_t i = 0; i < symbol->len; i++) {
-            unsigned byte = (unsigned char)text[at + i];
-            KILN_TRY(kiln_ids_push(ids, tokenizer->spm.bytes[byte], err));
+    for (uint32_t at = 0, symbol_len; at < merger->len; at += symbol_len) {
+        int32_t id = kiln_merger_id(merger, at);
+        symbol_len = kiln_merger_len(merger, at);
+        if (id >= 0) {
+            KILN_TRY(kiln_ids_push(ids, id, err));
+        } else if (text[at] == ' ') {
+            KILN_TRY(push_bytes(&tokenizer->spm, blank, BLANK_LEN, ids, err));
+        } else {
+            KILN_TRY(push_bytes(&tokenizer->spm, text + at, symbol_len, ids, err));
         }
     }
     return KILN_STATUS_OK;
 }
 
-static void escape_blanks(const struct kiln_str *text, struct kiln_buf *out) {
-    size_t from = 0;
-    while (from < text->len) {
-        const char *found = memchr(text->data + from, ' ', text->len - from);
-        size_t at = found ? (size_t)(found - text->data) : text->len;
-        kiln_buf_append(out, text->data + from, at - from);
-        if (found) {
-            kiln_buf_append(out, blank, BLANK_LEN);
-        }
-        from = at + 1;
+// The text with a blank in front where the model wants one, U+2581 as a blank. The caller frees it;
+// NULL when memory runs out.
+static char *make_plain(const struct kiln_spm *spm, const struct kiln_str *text, size_t *len) {
+    char *plain = kiln_alloc(text->len + 1);
+    if (!plain) {
+        return NULL;
     }
+    *len = 0;
+    if (spm->add_space_prefix) {
+        plain[(*len)++] = ' ';
+    }
+    for (size_t at = 0; at < text->len;) {
+        int found = is_blank(text->data + at, text->len - at);
+        plain[(*len)++] = found ? ' ' : text->data[at];
+        at += found ? BLANK_LEN : 1;
+    }
+    return plain;
 }
 
 // Where the part that starts at `start` ends: before the next blank that no token joins to its
 // left.
-static size_t part_end(const struct kiln_spm *spm, const struct kiln_buf *text, size_t start) {
-    for (size_t at = start + 1; at < text->len; at++) {
-        unsigned byte = (unsigned char)text->data[at - 1];
-        if (is_blank(text->data + at, text->len - at) &&
-                !(spm->before_blank[byte / 8] >> (byte % 8) & 1)) {
+static size_t part_end(const struct kiln_spm *spm, const char *text, size_t len, size_t start) {
+    for (size_t at = start + 1; at < len; at++) {
+        unsigned byte = (unsigned char)text[at - 1];
+        if (text[at] == ' ' && !(spm->before_blank[byte / 8] >> (byte % 8) & 1)) {
             return at;
         }
     }
-    return text->len;
+    return len;
 }
 
 static enum kiln_status spm_encode(const struct kiln_tokenizer *tokenizer,
         struct kiln_merger *merger, const struct kiln_str *text, struct kiln_ids *ids,
         struct kiln_err *err) {
-    struct kiln_buf escaped = {0};
-    if (tokenizer->spm.add_space_prefix) {
-        kiln_buf_append(&escaped, blank, BLANK_LEN);
+    size_t len = 0;
+    char *plain = make_plain(&tokenizer->spm, text, &len);
+    enum kiln_status status = plain ? KILN_STATUS_OK : kiln_err_nomem(err, "a copy of the text");
+    for (size_t at = 0, end; status == KILN_STATUS_OK && at < len; at = end) {
+        end = part_end(&tokenizer->spm, plain, len, at);
+        status = encode_part(tokenizer, merger, plain + at, end - at, ids, err);
     }
-    escape_blanks(text, &escaped);
-    enum kiln_status status =
-            escaped.failed ? kiln_err_nomem(err, "a copy of the text") : KILN_STATUS_OK;
-    for (size_t at = 0, end; status == KILN_STATUS_OK && at < escaped.len; at = end) {
-        end = part_end(&tokenizer->spm, &escaped, at);
-        status = encode_part(tokenizer, merger, escaped.data + at, end - at, ids, err);
-    }
-    kiln_buf_finish(&escaped);
+    kiln_free(plain);
     return status;
 }
 

@@ -14,6 +14,7 @@
 #include "gguf_write.h"
 #include "model/pretokenizer.h"
 #include "model/tokenizer.h"
+#include "model/tokenizer_impl.h"
 
 enum {
     MAX_TOKENS = 400,
@@ -604,7 +605,8 @@ static void tokenizer_refuses_bad_bpe_tables(void **state) {
     refuse_bpe(MERGE_PART, "merge 2, 'he xyz', has a part");
     refuse_bpe(MERGE_RESULT, "merge 2, 'he he', makes a token");
     refuse_bpe(BOS_RANGE, "tokenizer.ggml.bos_token_id");
-    refuse_bpe(PRE, "it has smollm, gpt2");
+    refuse_bpe(
+            PRE, "it has smollm, starcoder, refact, command-r, gpt2, gpt-2, mpt, default, llama3");
 }
 
 static void tokenizer_refuses_bad_spm_tables(void **state) {
@@ -652,6 +654,89 @@ static void tokenizer_long_words_are_not_quadratic(void **state) {
     free(text);
     kiln_tokenizer_close(t[0]);
     kiln_tokenizer_close(t[1]);
+}
+
+// One word that is a whole file costs less than 16 bytes a byte, whatever merges there are.
+static void tokenizer_long_words_stay_small(void **state) {
+    (void)state;
+    size_t len = 2000000;
+    char *text = malloc(len);
+    assert_non_null(text);
+    struct kiln_tokenizer *t[] = {bpe_open("gpt2"), spm_open(0)};
+    const char *fill[] = {"l", "a", "1", "\xff"};
+    for (size_t i = 0; i < 8; i++) {
+        memset(text, fill[i / 2][0], len);
+        struct kiln_ids ids = {0};
+        struct kiln_err err = {0};
+        kiln_mem_watch(1);
+        assert_int_equal(
+                kiln_tokenizer_encode(t[i % 2], text, len, KILN_TOKENIZE_SPECIAL, &ids, &err),
+                KILN_STATUS_OK);
+        assert_true(kiln_mem_peak() > len);
+        assert_true(kiln_mem_peak() < 16 * len);
+        kiln_ids_finish(&ids);
+        kiln_mem_watch(0);
+    }
+    free(text);
+    kiln_tokenizer_close(t[0]);
+    kiln_tokenizer_close(t[1]);
+}
+
+// Special tokens of many lengths that all begin alike: what it takes to look for them does not grow
+// with the number of lengths, neither in text that begins like them nor in text that is them.
+static void tokenizer_special_lengths_cost_little(void **state) {
+    (void)state;
+    enum {
+        N_LENGTHS = 1000,
+        LEN = 90000
+    };
+    static char spelled[N_LENGTHS][N_LENGTHS + 8];
+    const char *tokens[N_LENGTHS];
+    int32_t types[N_LENGTHS];
+    for (int i = 0; i < N_LENGTHS; i++) {
+        memcpy(spelled[i], "<|", 2);
+        memset(spelled[i] + 2, 'a' + i % 26, (size_t)i + 1);
+        tokens[i] = spelled[i];
+        types[i] = CONTROL;
+    }
+    struct gguf_write w;
+    gguf_write_init(&w);
+    gguf_write_strs(&w, "tokenizer.ggml.tokens", tokens, N_LENGTHS);
+    gguf_write_array(
+            &w, "tokenizer.ggml.token_type", KILN_GGUF_I32, N_LENGTHS, types, N_LENGTHS * 4);
+    size_t size;
+    uint8_t *bytes = gguf_write_finish(&w, &size);
+    struct kiln_gguf *gguf = NULL;
+    struct kiln_vocab vocab = {0};
+    struct kiln_specials specials = {0};
+    struct kiln_err err = {0};
+    assert_int_equal(kiln_gguf_parse(&gguf, bytes, size, "m.gguf", &err), KILN_STATUS_OK);
+    assert_int_equal(kiln_vocab_open(&vocab, gguf, &err), KILN_STATUS_OK);
+    assert_int_equal(kiln_specials_open(&specials, &vocab, &err), KILN_STATUS_OK);
+    static char text[LEN + 1];
+    const char *fill[] = {"<|", "<|a", "<|abc", "<|zzzzzzzzzz"};
+    for (size_t f = 0; f < 4; f++) {
+        size_t step = strlen(fill[f]), found = 0;
+        for (size_t i = 0; i < LEN; i++) {
+            text[i] = fill[f][i % step];
+        }
+        struct kiln_cuts cuts = {0};
+        assert_int_equal(
+                kiln_specials_cut(&specials, &vocab, text, LEN, 1, &cuts, &err), KILN_STATUS_OK);
+        for (size_t at = 0; at < LEN;) {
+            int token = 0;
+            at = kiln_cuts_end(&cuts, at, &token);
+            found += (size_t)token;
+        }
+        // A length at a time would be 1000 steps for each "<|".
+        assert_in_range(cuts.steps, LEN / step, 300 * (LEN / step));
+        assert_int_equal(found, f == 0 || f == 3 ? 0 : LEN / step);
+        kiln_cuts_finish(&cuts);
+    }
+    kiln_specials_close(&specials);
+    kiln_vocab_close(&vocab);
+    kiln_gguf_close(gguf);
+    kiln_free(bytes);
 }
 
 // Opens and encodes with the n-th allocation failing; 1 when it was never reached. Compiling a
@@ -766,7 +851,14 @@ static void pretokenizer_gpt2_cuts(void **state) {
             "\xff\xfe"
             "a\xf0\x9f\x98",
             "\xff\xfe|a|\xf0\x9f\x98");
-    expect_pieces("default", "a1234", "a|1234");
+}
+
+static void pretokenizer_default_cuts(void **state) {
+    (void)state;
+    expect_pieces("default", "a1234 56", "a|123|4| |56");
+    expect_pieces("default", "x (foo).bar!!  z", "x| |(|foo|).|bar|!!| | z");
+    expect_pieces("default", "$1+2=~`c`", "$|1|+|2|=~|`|c|`");
+    expect_pieces("default", "don't", "don|'|t");
 }
 
 static void pretokenizer_smollm_cuts(void **state) {
@@ -852,8 +944,11 @@ int main(void) {
             cmocka_unit_test(tokenizer_refuses_bad_bpe_tables),
             cmocka_unit_test(tokenizer_refuses_bad_spm_tables),
             cmocka_unit_test(tokenizer_long_words_are_not_quadratic),
+            cmocka_unit_test(tokenizer_long_words_stay_small),
+            cmocka_unit_test(tokenizer_special_lengths_cost_little),
             cmocka_unit_test(tokenizer_survives_failing_allocations),
             cmocka_unit_test(pretokenizer_gpt2_cuts),
+            cmocka_unit_test(pretokenizer_default_cuts),
             cmocka_unit_test(pretokenizer_smollm_cuts),
             cmocka_unit_test(pretokenizer_llama3_cuts),
             cmocka_unit_test(stream_never_shows_half_a_character),
