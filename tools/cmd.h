@@ -60,6 +60,7 @@ struct kiln_common {
     const char *model;
     int64_t threads, ctx, ubatch; // 0: from the config
     const char *device;           // "auto", "cpu", "cuda", "cuda:1", "sim", "sim:sm_80"
+    const char *graph;            // "on", "off"; NULL: from the config
     struct kiln_opt_list configs, sets, plugin_dirs;
     int verbose;
     int json;
@@ -79,6 +80,11 @@ void kiln_common_init(struct kiln_common *common);
     { \
         "--device", NULL, KILN_OPT_STRING, &(c)->device, "D", \
                 "cpu, cuda[:N], sim[:sm_XX] or auto", 0, 0 \
+    }
+#define KILN_COMMON_GRAPH(c) \
+    { \
+        "--graph", NULL, KILN_OPT_STRING, &(c)->graph, "STATE", \
+                "on or off: a GPU's decode step as one recorded graph", 0, 0 \
     }
 #define KILN_COMMON_CONFIG(c) \
     {"--config", NULL, KILN_OPT_LIST, &(c)->configs, "FILE", "INI file; later ones win", 0, 0}, \

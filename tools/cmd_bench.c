@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/ranges.h"
 #include "common.h"
 
 #include <inttypes.h>
@@ -53,10 +54,12 @@ static enum kiln_status measure_once(struct kiln_session *session, const struct 
     int64_t n = row->n_prompt > 0 ? row->n_prompt : row->n_gen;
     kiln_engine_truncate(session->engine, 0);
     KILN_TRY(feed(session, row->depth, row->depth > 0 ? row->depth : 1, err));
+    kiln_range_push(kiln_range_name("run"), n);
     double start = kiln_clock_seconds();
-    KILN_TRY(feed(session, n, row->n_prompt > 0 ? n : 1, err));
+    enum kiln_status status = feed(session, n, row->n_prompt > 0 ? n : 1, err);
     *seconds = kiln_clock_seconds() - start;
-    return KILN_STATUS_OK;
+    kiln_range_pop();
+    return status;
 }
 
 static enum kiln_status measure(struct kiln_session *session, struct bench_row *row,
@@ -88,8 +91,9 @@ static void row_name(const struct bench_row *row, char *name, size_t size) {
 }
 
 static json_t *row_json(const struct kiln_session *session, const struct bench_row *row) {
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "model",
-            session->model->arch->name, "device", session->dev->id, "n_prompt",
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "model",
+            session->model->arch->name, "device", session->dev->id, "graph",
+            kiln_engine_graph(session->engine) ? "on" : "off", "n_prompt",
             (json_int_t)row->n_prompt, "n_gen", (json_int_t)row->n_gen, "n_depth",
             (json_int_t)row->depth, "n_ubatch", (json_int_t)row->ubatch, "n_threads",
             (json_int_t)kiln_pool_threads(session->dev->pool), "avg_ts", row->avg_ts, "stddev_ts",
@@ -213,6 +217,7 @@ static enum kiln_status run(
                     1048576},
             {"--device", NULL, KILN_OPT_STRING, &o.common.device, "D",
                     "cpu, cuda[:N], sim[:sm_XX] or auto", 0, 0},
+            KILN_COMMON_GRAPH(&o.common),
             KILN_COMMON_CONFIG(&o.common),
             KILN_COMMON_OUTPUT(&o.common),
             KILN_OPT_END,

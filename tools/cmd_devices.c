@@ -2,6 +2,7 @@
 #include "cmd.h"
 
 #include "base/pool.h"
+#include "base/ranges.h"
 #include "common.h"
 #include "device/device.h"
 
@@ -31,6 +32,10 @@ static enum kiln_status print_text(int32_t n_cuda, const char *missing, struct k
     if (missing) {
         kiln_buf_printf(&out, "no cuda %s\n", missing);
     }
+    kiln_buf_puts(&out, kiln_ranges_built()
+                                ? "nvtx    ranges for a profiler are built in\n"
+                                : "no nvtx a profiler sees no ranges: this kiln was built without "
+                                  "NVTX's headers; tools/fetch-nvrtc nvtx fetches them\n");
     return kiln_out_buf(&out, err);
 }
 
@@ -57,8 +62,9 @@ static enum kiln_status print_json(int32_t n_cuda, const char *missing, struct k
     for (int32_t i = 0; devices && i < n_cuda; i++) {
         json_array_append_new(devices, cuda_json(i));
     }
-    return kiln_out_json(
-            json_pack("{s:o, s:s?}", "devices", devices, "cuda_missing", missing), err);
+    return kiln_out_json(json_pack("{s:o, s:s?, s:b}", "devices", devices, "cuda_missing", missing,
+                                 "nvtx", kiln_ranges_built()),
+            err);
 }
 
 static enum kiln_status run(

@@ -133,6 +133,7 @@ static enum kiln_status run(
                     "run the prompt again whenever the configuration or a CUDA source is edited", 0,
                     0},
             KILN_COMMON_ENGINE(&o.common),
+            KILN_COMMON_GRAPH(&o.common),
             KILN_COMMON_CONFIG(&o.common),
             KILN_COMMON_OUTPUT(&o.common),
             KILN_OPT_END,

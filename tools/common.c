@@ -64,6 +64,11 @@ void kiln_common_layers(const struct kiln_common *common, struct kiln_option_lay
     set_number(text, "threads", common->threads);
     set_number(text, "ctx", common->ctx);
     set_number(text, "ubatch", common->ubatch);
+    if (common->graph) {
+        char *line = text->numbers[text->n_numbers++];
+        snprintf(line, sizeof(text->numbers[0]), "engine.graph=%.40s", common->graph);
+        text->sets[text->layers.n_sets++] = line;
+    }
 }
 
 enum kiln_status kiln_common_config(const struct kiln_common *common,

@@ -14,8 +14,8 @@ KILN_MUST_CHECK enum kiln_status kiln_common_need_model(
 // What the shared options say of the configuration, as layers.
 struct kiln_option_layers {
     struct kiln_layers layers;
-    const char *sets[64 + 3]; // --set, then -t, -c, -ub
-    char numbers[3][64];
+    const char *sets[64 + 4]; // --set, then -t, -c, -ub, --graph
+    char numbers[4][64];
     size_t n_numbers;
 };
 void kiln_common_layers(const struct kiln_common *common, struct kiln_option_layers *text);

@@ -44,7 +44,8 @@ static void print_overview(FILE *out) {
                  "  KILN_NVRTC        CUDA's runtime compiler: the library or its folder\n"
                  "  KILN_NO_COMPILE   1: a kernel that is not in the cache is an error\n"
                  "  KILN_MODEL_DIR    where tools/fetch-model keeps models\n"
-                 "  KILN_LOG          error, warn (default), info or debug\n");
+                 "  KILN_LOG          error, warn (default), info or debug\n"
+                 "  NVTX_INJECTION64_PATH  a profiler's library, which is then shown ranges\n");
 }
 
 static void set_log_level(void) {

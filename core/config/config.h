@@ -45,13 +45,20 @@ enum kiln_kv_type {
     KILN_KV_F16
 };
 
+enum kiln_graph_mode {
+    KILN_GRAPH_AUTO,
+    KILN_GRAPH_ON,
+    KILN_GRAPH_OFF
+};
+
 struct kiln_settings {
-    int64_t ctx;               // tokens; 0: what the model was trained for, at most 4096
-    int64_t ubatch;            // tokens of a prefill chunk
-    int64_t threads;           // 0: all cores
-    enum kiln_kv_type kv_type; // AUTO: f16 on GPUs, f32 on the CPU
-    const char *cache_dir;     // NULL: kiln_cache_dir()
-    int64_t cache_max_size;    // bytes
+    int64_t ctx;                // tokens; 0: what the model was trained for, at most 4096
+    int64_t ubatch;             // tokens of a prefill chunk
+    int64_t threads;            // 0: all cores
+    enum kiln_kv_type kv_type;  // AUTO: f16 on GPUs, f32 on the CPU
+    enum kiln_graph_mode graph; // AUTO: on unless a profiler listens, which would see no ranges
+    const char *cache_dir;      // NULL: kiln_cache_dir()
+    int64_t cache_max_size;     // bytes
     int tune_at_start;   // 1: tune before the first prompt when nothing is tuned for this device
     int64_t tune_budget; // seconds that one tuning may take
 };

@@ -13,7 +13,7 @@ enum setting_type {
     TYPE_INT,
     TYPE_BYTES,
     TYPE_BOOL,
-    TYPE_KV,
+    TYPE_WORD,
     TYPE_PATH
 };
 
@@ -22,6 +22,7 @@ enum setting_id {
     ID_UBATCH,
     ID_THREADS,
     ID_KV_TYPE,
+    ID_GRAPH,
     ID_DIR,
     ID_MAX_SIZE,
     ID_AT_START,
@@ -36,34 +37,40 @@ struct setting {
     int zero;      // 0 is allowed besides min..max
     int64_t value; // the default
     const char *allowed, *help;
+    const char *const *words; // of a WORD, by its enum's number; ended by NULL
 };
+
+static const char *const kv_words[] = {"auto", "f32", "f16", NULL};   // enum kiln_kv_type
+static const char *const graph_words[] = {"auto", "on", "off", NULL}; // enum kiln_graph_mode
 
 // clang-format off
 static const struct setting table[] = {
     {ID_CTX, TYPE_INT, "engine", "ctx", 16, 1048576, 1, 0, "0 or 16 to 1048576",
-        "context length in tokens; 0: what the model was trained for, at most 4096"},
+        "context length in tokens; 0: what the model was trained for, at most 4096", NULL},
     {ID_UBATCH, TYPE_INT, "engine", "ubatch", 1, 65536, 0, 512, "1 to 65536",
-        "tokens of a prefill chunk"},
+        "tokens of a prefill chunk", NULL},
     {ID_THREADS, TYPE_INT, "engine", "threads", 0, 1024, 0, 0, "0 to 1024",
-        "CPU threads; 0: all cores"},
-    {ID_KV_TYPE, TYPE_KV, "engine", "kv_type", 0, 0, 0, KILN_KV_AUTO, "auto, f32 or f16",
-        "type of the KV cache; auto: f16 on GPUs, f32 on the CPU"},
+        "CPU threads; 0: all cores", NULL},
+    {ID_KV_TYPE, TYPE_WORD, "engine", "kv_type", 0, 0, 0, KILN_KV_AUTO, "auto, f32 or f16",
+        "type of the KV cache; auto: f16 on GPUs, f32 on the CPU", kv_words},
+    {ID_GRAPH, TYPE_WORD, "engine", "graph", 0, 0, 0, KILN_GRAPH_AUTO, "auto, on or off",
+        "whether a GPU gets a decode step as one recorded graph; auto: unless a profiler listens",
+        graph_words},
     {ID_DIR, TYPE_PATH, "cache", "dir", 0, 0, 0, 0, "a folder",
-        "folder of compiled kernels; without it KILN_CACHE_DIR, else kiln under XDG_CACHE_HOME"},
+        "folder of compiled kernels; without it KILN_CACHE_DIR, else kiln under XDG_CACHE_HOME",
+        NULL},
     {ID_MAX_SIZE, TYPE_BYTES, "cache", "max_size", 0, INT64_MAX, 0, (int64_t)1 << 30,
         "bytes, with K, M or G behind them if you like",
-        "what the cache may hold; the oldest entries go first"},
+        "what the cache may hold; the oldest entries go first", NULL},
     {ID_AT_START, TYPE_BOOL, "tune", "at_start", 0, 1, 0, 0, "true or false",
-        "tune before the first prompt when nothing is tuned for the device"},
+        "tune before the first prompt when nothing is tuned for the device", NULL},
     {ID_BUDGET, TYPE_INT, "tune", "budget", 1, 86400, 0, 60, "1 to 86400",
-        "seconds that one tuning may take"},
+        "seconds that one tuning may take", NULL},
 };
 // clang-format on
 enum {
     N_SETTINGS = sizeof(table) / sizeof(table[0])
 };
-
-static const char *const kv_names[] = {"auto", "f32", "f16"}; // by enum kiln_kv_type
 
 int kiln_settings_has_section(const char *section) {
     for (size_t i = 0; i < N_SETTINGS; i++) {
@@ -97,6 +104,9 @@ static void store(struct kiln_settings *settings, enum setting_id id, int64_t va
     case ID_KV_TYPE:
         settings->kv_type = (enum kiln_kv_type)value;
         break;
+    case ID_GRAPH:
+        settings->graph = (enum kiln_graph_mode)value;
+        break;
     case ID_MAX_SIZE:
         settings->cache_max_size = value;
         break;
@@ -122,6 +132,8 @@ static int64_t load(const struct kiln_settings *settings, enum setting_id id) {
         return settings->threads;
     case ID_KV_TYPE:
         return settings->kv_type;
+    case ID_GRAPH:
+        return settings->graph;
     case ID_MAX_SIZE:
         return settings->cache_max_size;
     case ID_AT_START:
@@ -147,9 +159,9 @@ static int parse(const struct setting *row, const char *text, int64_t *value) {
     case TYPE_BOOL:
         *value = strcmp(text, "true") == 0;
         return *value || strcmp(text, "false") == 0 ? 0 : -1;
-    case TYPE_KV:
-        for (size_t i = 0; i < sizeof(kv_names) / sizeof(kv_names[0]); i++) {
-            if (strcmp(text, kv_names[i]) == 0) {
+    case TYPE_WORD:
+        for (size_t i = 0; row->words[i]; i++) {
+            if (strcmp(text, row->words[i]) == 0) {
                 *value = (int64_t)i;
                 return 0;
             }
@@ -241,8 +253,8 @@ int kiln_settings_row(
             .path = from->type == TYPE_PATH ? config->settings.cache_dir : NULL};
     if (from->type == TYPE_BOOL) {
         (void)snprintf(row->value, sizeof(row->value), "%s", value ? "true" : "false");
-    } else if (from->type == TYPE_KV) {
-        (void)snprintf(row->value, sizeof(row->value), "%s", kv_names[value]);
+    } else if (from->type == TYPE_WORD) {
+        (void)snprintf(row->value, sizeof(row->value), "%s", from->words[value]);
     } else if (from->type != TYPE_PATH) {
         (void)snprintf(row->value, sizeof(row->value), "%" PRId64, value);
     }

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "base/mem.h"
+#include "base/ranges.h"
 #include "engine/engine_impl.h"
 #include "model/dtype.h"
 
@@ -79,6 +80,11 @@ void kiln_engine_apply(struct kiln_engine *engine) {
         engine->rt->kv_dtype = KILN_DTYPE_F16;
         break;
     }
+    kiln_ranges_start();
+    engine->prefill_range = kiln_range_name("prefill");
+    engine->decode_range = kiln_range_name("decode step");
+    engine->rt->no_graph = settings->graph == KILN_GRAPH_OFF ||
+                           (settings->graph == KILN_GRAPH_AUTO && kiln_ranges_active());
 }
 
 enum kiln_status kiln_engine_alloc(struct kiln_engine *engine, struct kiln_err *err) {
@@ -219,6 +225,10 @@ int64_t kiln_engine_n_past(const struct kiln_engine *engine) {
     return engine->n_past;
 }
 
+int kiln_engine_graph(const struct kiln_engine *engine) {
+    return engine->rt->dev->ops->replay && !engine->rt->no_graph;
+}
+
 uint64_t kiln_engine_bytes(const struct kiln_engine *engine) {
     uint64_t bytes = engine->cache_bytes + kiln_prepared_bytes(engine->rt->prepared);
     for (size_t i = 0; i < engine->n_body; i++) {
@@ -317,23 +327,41 @@ static enum kiln_status take_rows(struct kiln_engine *engine, const struct kiln_
     return KILN_STATUS_OK;
 }
 
+// What is wanted of an evaluation: the logits of every id from `first` on, or of the last one.
+struct wanted {
+    int64_t n, first;
+    kiln_logits_fn take;
+    void *arg;
+    float *last;
+};
+
+static enum kiln_status eval_chunk(struct kiln_engine *engine, const int32_t *ids, int64_t at,
+        int64_t rows, const struct wanted *want, struct kiln_err *err) {
+    struct kiln_schedule *body;
+    KILN_TRY(run_body(engine, ids + at, rows, &body, err));
+    if (want->take && want->first < at + rows) {
+        int64_t row = want->first > at ? want->first - at : 0;
+        KILN_TRY(take_rows(engine, body, at, row, rows, want->take, want->arg, err));
+    }
+    if (want->last && at + rows == want->n) {
+        KILN_TRY(run_head(engine, body, rows - 1, 1, want->last, err));
+    }
+    return KILN_STATUS_OK;
+}
+
 static enum kiln_status eval(struct kiln_engine *engine, const int32_t *ids, int64_t n,
         int64_t first, kiln_logits_fn take, void *arg, float *last, struct kiln_err *err) {
+    const struct wanted want = {.n = n, .first = first, .take = take, .arg = arg, .last = last};
     KILN_TRY(check_ids(engine, ids, n, err));
     if (engine->params.progress && n > 1) {
         engine->params.progress(engine->params.progress_arg, 0, n);
     }
     for (int64_t at = 0; at < n;) {
         int64_t rows = n - at < engine->ubatch ? n - at : engine->ubatch;
-        struct kiln_schedule *body;
-        KILN_TRY(run_body(engine, ids + at, rows, &body, err));
-        if (take && first < at + rows) {
-            KILN_TRY(
-                    take_rows(engine, body, at, first > at ? first - at : 0, rows, take, arg, err));
-        }
-        if (last && at + rows == n) {
-            KILN_TRY(run_head(engine, body, rows - 1, 1, last, err));
-        }
+        kiln_range_push(rows == 1 ? engine->decode_range : engine->prefill_range, rows);
+        enum kiln_status status = eval_chunk(engine, ids, at, rows, &want, err);
+        kiln_range_pop();
+        KILN_TRY(status);
         at += rows;
         if (engine->params.progress && n > 1) {
             engine->params.progress(engine->params.progress_arg, at, n);

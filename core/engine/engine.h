@@ -34,6 +34,8 @@ void kiln_engine_destroy(struct kiln_engine *engine); // NULL is fine
 int64_t kiln_engine_ctx(const struct kiln_engine *engine); // tokens the caches hold
 int64_t kiln_engine_ubatch(const struct kiln_engine *engine);
 int64_t kiln_engine_n_past(const struct kiln_engine *engine); // tokens in them
+// Whether decode steps are recorded once and replayed ([engine] graph, and the device can).
+int kiln_engine_graph(const struct kiln_engine *engine);
 // Bytes of device memory beside the weights: caches, activations, prepared weights.
 uint64_t kiln_engine_bytes(const struct kiln_engine *engine);
 

@@ -3,6 +3,7 @@
 #ifndef KILN_ENGINE_ENGINE_IMPL_H
 #define KILN_ENGINE_ENGINE_IMPL_H
 
+#include "base/ranges.h"
 #include "engine/engine.h"
 #include "engine/schedule.h"
 
@@ -27,9 +28,10 @@ struct kiln_engine {
     float *logits;      // (rows of the head, V), made when first wanted
     int32_t *positions; // (ubatch)
     uint64_t cache_bytes;
+    const struct kiln_range *prefill_range, *decode_range;
 };
 
-// Takes ctx, ubatch and the type of the caches from the config.
+// Takes ctx, ubatch, the type of the caches and whether to record from the config.
 void kiln_engine_apply(struct kiln_engine *engine);
 // Allocates what is not lent.
 KILN_MUST_CHECK enum kiln_status kiln_engine_alloc(

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/ranges.h"
 
 static enum kiln_status loop(struct kiln_session *session, struct kiln_sampler *sampler,
         float *logits, const struct kiln_generate_params *params, struct kiln_generated *out,
@@ -45,6 +46,7 @@ enum kiln_status kiln_generate(struct kiln_session *session, struct kiln_sampler
     if (!logits) {
         return kiln_err_nomem(err, "logits");
     }
+    kiln_range_push(kiln_range_name("run"), n_prompt);
     double start = kiln_clock_seconds();
     enum kiln_status status = kiln_engine_eval(session->engine, prompt, n_prompt, logits, err);
     out->prompt_seconds = kiln_clock_seconds() - start;
@@ -54,6 +56,7 @@ enum kiln_status kiln_generate(struct kiln_session *session, struct kiln_sampler
     if (status == KILN_STATUS_OK) {
         status = loop(session, sampler, logits, params, out, err);
     }
+    kiln_range_pop();
     kiln_free(logits);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "engine/perplexity.h"
 
 #include "base/mem.h"
+#include "base/ranges.h"
 
 #include <math.h>
 #include <string.h>
@@ -94,6 +95,7 @@ enum kiln_status kiln_perplexity(struct kiln_session *session, const int32_t *id
     int32_t *chunk = kiln_calloc((size_t)ctx, sizeof(*chunk));
     scores.nll = kiln_calloc((size_t)ctx, sizeof(*scores.nll));
     enum kiln_status status = chunk && scores.nll ? KILN_STATUS_OK : kiln_err_nomem(err, "a chunk");
+    kiln_range_push(kiln_range_name("run"), n_chunks);
     for (int64_t i = 0; status == KILN_STATUS_OK && i < n_chunks; i++) {
         status = run_chunk(&scores, ids + i * ctx, chunk, err);
         if (status == KILN_STATUS_OK) {
@@ -104,6 +106,7 @@ enum kiln_status kiln_perplexity(struct kiln_session *session, const int32_t *id
             }
         }
     }
+    kiln_range_pop();
     kiln_free(chunk);
     kiln_free(scores.nll);
     return status;

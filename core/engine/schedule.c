@@ -119,6 +119,12 @@ static struct kiln_load *list_loads(const struct kiln_schedule *s, size_t *count
     return loads;
 }
 
+static void print_geometry(const struct kiln_step *step, struct kiln_buf *text) {
+    for (uint32_t i = 0; i < step->geometry.n_values; i++) {
+        kiln_buf_printf(text, " %s=%" PRId64, step->geometry.names[i], step->geometry.values[i]);
+    }
+}
+
 static enum kiln_status load_kernels(struct kiln_schedule *s, struct kiln_err *err) {
     struct kiln_dev *dev = s->runtime->dev;
     size_t count;
@@ -137,6 +143,21 @@ static enum kiln_status load_kernels(struct kiln_schedule *s, struct kiln_err *e
     return status;
 }
 
+// What a profiler shows: "attention.prefill fap2 FA_TQ=64 FA_TKV=32" inside "layer 3".
+static void name_ranges(struct kiln_schedule *s) {
+    for (size_t i = 0; kiln_ranges_active() && i < s->n_steps; i++) {
+        struct kiln_step *step = &s->steps[i];
+        struct kiln_buf text = {0};
+        kiln_buf_printf(&text, "%s %s", step->slot, step->variant->name);
+        print_geometry(step, &text);
+        step->range = text.failed ? NULL : kiln_range_name(text.data);
+        kiln_buf_clear(&text);
+        kiln_buf_printf(&text, "layer %d", step->layer);
+        step->layer_range = text.failed ? NULL : kiln_range_name(text.data);
+        kiln_buf_finish(&text);
+    }
+}
+
 static enum kiln_status build(struct kiln_schedule *s, struct kiln_err *err) {
     KILN_TRY(kiln_schedule_lower(s, err));
     KILN_TRY(kiln_schedule_place(s, err));
@@ -145,6 +166,7 @@ static enum kiln_status build(struct kiln_schedule *s, struct kiln_err *err) {
     for (size_t i = 0; i < s->n_steps; i++) {
         KILN_TRY(resolve_args(s, &s->steps[i], err));
     }
+    name_ranges(s);
     return load_kernels(s, err);
 }
 
@@ -252,23 +274,41 @@ static enum kiln_status zero_workspaces(
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status queue_steps(
-        struct kiln_schedule *s, int (*stop)(void), struct kiln_err *err) {
+static enum kiln_status queue_step(
+        const struct kiln_schedule *s, const struct kiln_step *step, struct kiln_err *err) {
     struct kiln_dev *dev = s->runtime->dev;
-    for (size_t i = 0; i < s->n_steps; i++) {
-        const struct kiln_step *step = &s->steps[i];
-        if (stop && stop()) {
-            return kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted");
-        }
-        KILN_TRY(zero_workspaces(s, step, err));
-        void *const *args = step->args;
-        for (uint32_t j = 0; j < step->planned->n_launches; j++) {
-            const struct kiln_launch *launch = &step->planned->launches[j].record;
-            KILN_TRY(dev->ops->launch(dev, step->ready[j], launch, args, err));
-            args += launch->n_args;
-        }
+    KILN_TRY(zero_workspaces(s, step, err));
+    void *const *args = step->args;
+    for (uint32_t i = 0; i < step->planned->n_launches; i++) {
+        const struct kiln_launch *launch = &step->planned->launches[i].record;
+        KILN_TRY(dev->ops->launch(dev, step->ready[i], launch, args, err));
+        args += launch->n_args;
     }
     return KILN_STATUS_OK;
+}
+
+static enum kiln_status queue_steps(
+        const struct kiln_schedule *s, int (*stop)(void), struct kiln_err *err) {
+    enum kiln_status status = KILN_STATUS_OK;
+    int32_t layer = -1; // the one whose range is open
+    for (size_t i = 0; status == KILN_STATUS_OK && i < s->n_steps; i++) {
+        const struct kiln_step *step = &s->steps[i];
+        if (layer >= 0 && step->layer != layer) {
+            kiln_range_pop();
+        }
+        if (step->layer >= 0 && step->layer != layer) {
+            kiln_range_push(step->layer_range, step->layer);
+        }
+        layer = step->layer;
+        kiln_range_push(step->range, step->layer);
+        status = stop && stop() ? kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted")
+                                : queue_step(s, step, err);
+        kiln_range_pop();
+    }
+    if (layer >= 0) {
+        kiln_range_pop();
+    }
+    return status;
 }
 
 static enum kiln_status record(struct kiln_schedule *s, struct kiln_err *err) {
@@ -307,10 +347,7 @@ void kiln_schedule_print(const struct kiln_schedule *schedule, struct kiln_buf *
         const struct kiln_step *step = &s->steps[i];
         kiln_buf_printf(text, "%zu layer %d [%s] %s/%s", i, step->layer, step->slot,
                 step->plugin->name, step->variant->name);
-        for (uint32_t j = 0; j < step->geometry.n_values; j++) {
-            kiln_buf_printf(
-                    text, " %s=%" PRId64, step->geometry.names[j], step->geometry.values[j]);
-        }
+        print_geometry(step, text);
         for (uint32_t j = 0; j < step->planned->n_launches; j++) {
             const struct kiln_launch *launch = &step->planned->launches[j].record;
             kiln_buf_printf(text, "; %s<%u,%u,%u>", launch->kernel, launch->grid[0],

@@ -3,6 +3,7 @@
 #ifndef KILN_ENGINE_SCHEDULE_IMPL_H
 #define KILN_ENGINE_SCHEDULE_IMPL_H
 
+#include "base/ranges.h"
 #include "engine/schedule.h"
 
 enum {
@@ -43,6 +44,8 @@ struct kiln_step {
     int32_t first_workspace;        // its workspaces are values from here on
     struct kiln_dev_kernel **ready; // one a launch
     void **args;                    // of all launches, one behind the other
+    const struct kiln_range *range; // slot, variant and geometry
+    const struct kiln_range *layer_range;
 };
 
 struct kiln_schedule {

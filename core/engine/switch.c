@@ -38,8 +38,7 @@ enum kiln_status kiln_follower_begin(struct kiln_follower **out, struct kiln_eng
             .config = config,
             .graph = engine->rt->graph,
             .prepared = engine->rt->prepared,
-            .generation = engine->rt->generation + 1,
-            .no_graph = engine->rt->no_graph};
+            .generation = engine->rt->generation + 1};
     memcpy(rt->said, engine->rt->said, sizeof(rt->said));
     kiln_engine_apply(next);
     if (rt->ctx == engine->rt->ctx && rt->kv_dtype == engine->rt->kv_dtype) {

@@ -131,6 +131,12 @@ def run_cases(folder):
     seeds = [json.loads(run("run", "-m", model, "--prompt-ids", prompt, "-n", "8", "--seed", seed, "--temp",
                             "2", "--json").stdout)["ids"] for seed in ("1", "1", "2")]
     check("a seed repeats, another differs", seeds[0] == seeds[1] != seeds[2])
+    for state in ("on", "off"):
+        result = run("run", "-m", model, "--prompt-ids", prompt, "-n", "5", "--greedy", "--json", "--graph", state)
+        check("the CPU has no graph to turn " + state, result.returncode == 0 and
+              json.loads(result.stdout)["ids"] == document["ids"] and json.loads(result.stdout)["graph"] == "off")
+    case("no state of a graph", ["run", "-m", model, "--prompt-ids", prompt, "--graph", "maybe"], 2,
+         err="graph: 'maybe' is not allowed; allowed: auto, on or off")
     case("no tokens", ["run", "-m", model, "--prompt-ids", prompt, "-n", "0"], 0)
     case("the context fills", ["run", "-m", model, "--prompt-ids", prompt, "-n", "50", "-c", "16", "--greedy"],
          0, err="context of 16 tokens is full")

@@ -374,8 +374,8 @@ static void bind_the_shipped_default_overrides_nothing(void **state) {
     char *text = NULL;
     size_t len = 0;
     assert_int_equal(kiln_file_read(path, 1 << 20, &text, &len, &err), KILN_STATUS_OK);
-    static const char *const keys[] = {"ctx", "ubatch", "threads", "kv_type", "dir", "max_size",
-            "at_start", "budget", "plugin", "variant", "when", "priority", "source"};
+    static const char *const keys[] = {"ctx", "ubatch", "threads", "kv_type", "graph", "dir",
+            "max_size", "at_start", "budget", "plugin", "variant", "when", "priority", "source"};
     for (size_t i = 0; i < FAKE_COUNT(keys); i++) {
         char line[32];
         (void)snprintf(line, sizeof(line), "\n; %s = ", keys[i]);

@@ -51,7 +51,7 @@ static void config_names_the_misspelled_key(void **state) {
             "x.ini:3: [attention.prefill] varient: unknown key; did you mean 'variant'? known: "
             "plugin, variant, when, priority, source, FA_TQ, FA_TKV");
     expect_error("[engine]\nubacht = 4\n", "x.ini:2: [engine] ubacht: unknown key; did you mean "
-                                           "'ubatch'? known: ctx, ubatch, threads, kv_type");
+                                           "'ubatch'? known: ctx, ubatch, threads, kv_type, graph");
 }
 
 static void config_names_the_misspelled_section(void **state) {
@@ -85,7 +85,7 @@ static void config_refuses_a_good_key_in_the_wrong_place(void **state) {
             "x.ini:3: [norm] ctx: unknown key here, it belongs to [engine]; known: plugin, "
             "variant, when, priority, source");
     expect_error("[engine]\nFA_TQ=64\n",
-            "x.ini:2: [engine] FA_TQ: unknown key; known: ctx, ubatch, threads, kv_type");
+            "x.ini:2: [engine] FA_TQ: unknown key; known: ctx, ubatch, threads, kv_type, graph");
     expect_error("[cache]\nctx=64\n", "x.ini:2: [cache] ctx: unknown key here, it belongs to "
                                       "[engine]; known: dir, max_size");
 }
@@ -284,6 +284,7 @@ static void config_settings_have_defaults_and_layers(void **state) {
     assert_int_equal(settings->ubatch, 512);
     assert_int_equal(settings->threads, 0);
     assert_int_equal(settings->kv_type, KILN_KV_AUTO);
+    assert_int_equal(settings->graph, KILN_GRAPH_AUTO);
     assert_null(settings->cache_dir);
     assert_int_equal(settings->cache_max_size, 1 << 30);
     assert_int_equal(settings->tune_at_start, 0);
@@ -291,7 +292,7 @@ static void config_settings_have_defaults_and_layers(void **state) {
     kiln_config_destroy(config);
     config = fake_config();
     fake_add(config, "a.ini",
-            "[engine]\nctx=0x1000\nubatch=64\nthreads=3\nkv_type=f16\n[cache]\n"
+            "[engine]\nctx=0x1000\nubatch=64\nthreads=3\nkv_type=f16\ngraph=off\n[cache]\n"
             "dir=/var/k\nmax_size=3M\n[tune]\nat_start=true\nbudget=9\n");
     fake_add(config, "b.ini", "[engine]\nubatch=65\r\n");
     fake_set(config, " engine.threads = 4 ");
@@ -301,6 +302,7 @@ static void config_settings_have_defaults_and_layers(void **state) {
     assert_int_equal(settings->ubatch, 65);
     assert_int_equal(settings->threads, 4);
     assert_int_equal(settings->kv_type, KILN_KV_F16);
+    assert_int_equal(settings->graph, KILN_GRAPH_OFF);
     assert_string_equal(settings->cache_dir, "/var/k");
     assert_int_equal(settings->cache_max_size, 3 << 20);
     assert_int_equal(settings->tune_at_start, 1);

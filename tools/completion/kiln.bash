@@ -22,6 +22,7 @@ _kiln_values() {
     FILE* | MODEL | OUT | IN) compgen -f -- "$2" ;;
     DIR) compgen -d -- "$2" ;;
     D) compgen -W 'auto cpu cuda sim' -- "$2" ;;
+    STATE) compgen -W 'on off' -- "$2" ;;
     SLOT) compgen -W 'norm activation matmul' -- "$2" ;;
     esac
 }
