@@ -209,14 +209,20 @@ static int append(const char *bytes, size_t len, void *arg) {
     return text->failed ? -1 : 0;
 }
 
+enum kiln_status kiln_json_print(
+        const struct json_t *json, struct kiln_buf *text, struct kiln_err *err) {
+    int failed = !json || json_dump_callback(json, append, text, JSON_INDENT(2)) != 0;
+    kiln_buf_puts(text, "\n");
+    return failed || text->failed ? kiln_err_nomem(err, "the JSON output") : KILN_STATUS_OK;
+}
+
 enum kiln_status kiln_out_json(struct json_t *json, struct kiln_err *err) {
     struct kiln_buf text = {0};
-    int failed = !json || json_dump_callback(json, append, &text, JSON_INDENT(2)) != 0;
+    enum kiln_status status = kiln_json_print(json, &text, err);
     json_decref(json);
-    kiln_buf_puts(&text, "\n");
-    if (failed) {
+    if (status != KILN_STATUS_OK) {
         kiln_buf_finish(&text);
-        return kiln_err_nomem(err, "the JSON output");
+        return status;
     }
     return kiln_out_buf(&text, err);
 }

@@ -61,6 +61,12 @@ struct kiln_dev_ops {
     // queue of its own. What was queued there is waited for by `sync` there. Opened, used and
     // closed by that thread, before the device is closed. Kernels and memory made here outlive it.
     enum kiln_status (*side)(struct kiln_dev *dev, struct kiln_dev **side, struct kiln_err *err);
+    // Optional (NULL): puts a mark behind what is queued. *mark NULL: makes one, the caller's until
+    // unmark; else moves it there. `elapsed` waits for `to` and gives the device's time between.
+    enum kiln_status (*mark)(struct kiln_dev *dev, void **mark, struct kiln_err *err);
+    enum kiln_status (*elapsed)(
+            struct kiln_dev *dev, void *from, void *to, double *seconds, struct kiln_err *err);
+    void (*unmark)(struct kiln_dev *dev, void *mark); // NULL is fine
 };
 
 // Kernels that `load` was asked for and that differ: compiled now, taken from the disk, loaded

@@ -229,6 +229,10 @@ int kiln_engine_graph(const struct kiln_engine *engine) {
     return engine->rt->dev->ops->replay && !engine->rt->no_graph;
 }
 
+void kiln_engine_trace(struct kiln_engine *engine, const struct kiln_trace *trace) {
+    engine->rt->trace = trace;
+}
+
 uint64_t kiln_engine_bytes(const struct kiln_engine *engine) {
     uint64_t bytes = engine->cache_bytes + kiln_prepared_bytes(engine->rt->prepared);
     for (size_t i = 0; i < engine->n_body; i++) {

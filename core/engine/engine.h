@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 struct kiln_engine;
+struct kiln_trace; // engine/schedule.h
 
 struct kiln_engine_params {
     const struct kiln_model *model; // all of these outlive the engine
@@ -38,6 +39,9 @@ int64_t kiln_engine_n_past(const struct kiln_engine *engine); // tokens in them
 int kiln_engine_graph(const struct kiln_engine *engine);
 // Bytes of device memory beside the weights: caches, activations, prepared weights.
 uint64_t kiln_engine_bytes(const struct kiln_engine *engine);
+
+// Who watches the steps of evaluations from now on; NULL: nobody. *trace outlives its use.
+void kiln_engine_trace(struct kiln_engine *engine, const struct kiln_trace *trace);
 
 // Forgets all tokens behind the first n_past.
 void kiln_engine_truncate(struct kiln_engine *engine, int64_t n_past);

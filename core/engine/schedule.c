@@ -274,9 +274,29 @@ static enum kiln_status zero_workspaces(
     return KILN_STATUS_OK;
 }
 
+// `step` NULL: the last one was queued.
+static enum kiln_status trace_step(
+        const struct kiln_schedule *s, const struct kiln_step *step, struct kiln_err *err) {
+    const struct kiln_trace *trace = s->runtime->trace;
+    if (!trace) {
+        return KILN_STATUS_OK;
+    }
+    if (!step) {
+        return trace->step(trace->arg, NULL, err);
+    }
+    struct kiln_trace_step seen = {.slot = step->slot,
+            .plugin = step->plugin->name,
+            .variant = step->variant->name,
+            .geometry = &step->geometry,
+            .planned = step->planned,
+            .layer = step->layer};
+    return trace->step(trace->arg, &seen, err);
+}
+
 static enum kiln_status queue_step(
         const struct kiln_schedule *s, const struct kiln_step *step, struct kiln_err *err) {
     struct kiln_dev *dev = s->runtime->dev;
+    KILN_TRY(trace_step(s, step, err));
     KILN_TRY(zero_workspaces(s, step, err));
     void *const *args = step->args;
     for (uint32_t i = 0; i < step->planned->n_launches; i++) {
@@ -308,7 +328,7 @@ static enum kiln_status queue_steps(
     if (layer >= 0) {
         kiln_range_pop();
     }
-    return status;
+    return status == KILN_STATUS_OK ? trace_step(s, NULL, err) : status;
 }
 
 static enum kiln_status record(struct kiln_schedule *s, struct kiln_err *err) {
@@ -329,7 +349,8 @@ enum kiln_status kiln_schedule_run(
     struct kiln_schedule *s = schedule;
     struct kiln_dev *dev = s->runtime->dev;
     // Decode runs the same schedule again and again: what changes lives in device memory.
-    if (s->phase != KILN_PHASE_DECODE || !dev->ops->replay || s->runtime->no_graph) {
+    if (s->phase != KILN_PHASE_DECODE || !dev->ops->replay || s->runtime->no_graph ||
+            s->runtime->trace) {
         return queue_steps(s, stop, err);
     }
     if (stop && stop()) {

@@ -33,6 +33,20 @@ enum kiln_value_id {
     KILN_VALUE_COUNT,
 };
 
+// Someone who watches the steps of a run go by: called when a step is about to be queued, and with
+// NULL when the last one of a schedule was. Nothing is recorded and replayed meanwhile. A status
+// other than OK ends the run.
+struct kiln_trace_step {
+    const char *slot, *plugin, *variant;
+    const struct kiln_geometry *geometry;
+    const struct kiln_planned *planned;
+    int32_t layer; // -1: outside the layers
+};
+struct kiln_trace {
+    enum kiln_status (*step)(void *arg, const struct kiln_trace_step *step, struct kiln_err *err);
+    void *arg;
+};
+
 // What schedules of one engine share. Owned by the engine.
 struct kiln_runtime {
     struct kiln_dev *dev;
@@ -49,6 +63,7 @@ struct kiln_runtime {
     void *rope[2];                  // f32 tables on the device
     void *values[KILN_VALUE_COUNT]; // i32
     int no_graph;                   // queue every launch, record none
+    const struct kiln_trace *trace; // or NULL
     uint64_t said[64];              // hashes of the messages that were logged once
 };
 

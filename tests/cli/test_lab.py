@@ -104,6 +104,32 @@ def gate_cases(folder, base, int8, float_sums):
     case("gate: unknown", ["gate", "gredy"], 2, err="did you mean 'greedy'")
 
 
+def wall_cases(folder):
+    saved = os.path.join(folder, "wall.json")
+    shape = ["wall", "-m", model, "--device", "cpu", "-p", "16", "-r", "2"]
+    wall, result = document("wall: prefill", [*shape, "--save", saved, "--lever", "attention.prefill=-11%"], 0)
+    lines = [s["ms"] for s in wall.get("slices", [])]
+    total = sum(lines) + wall.get("host_ms", 0) - wall.get("instrumenting_ms", 0)
+    check("wall: adds up", lines and abs(total - wall["wall_ms"]) < 1e-6 * wall["wall_ms"] + 1e-6
+          and lines == sorted(lines, reverse=True) and wall["grade"] == "measured", result)
+    slots = {s["slot"]: s for s in wall.get("slices", [])}
+    check("wall: every op", {"embed", "norm", "rope_kv", "attention.prefill", "activation", "matmul.q8_0.prefill"} <=
+          set(slots) and slots["norm"]["steps"] > 1, result)
+    lever = wall.get("levers", [{}])[0]
+    check("wall: a lever's value is share times magnitude",
+          lever and abs(lever["ceiling_pct"] + 0.11 * slots["attention.prefill"]["share_pct"]) < 1e-9
+          and lever["grade"] == "derived", result)
+    case("wall: against itself", [*shape, "--against", saved], 0, out=r"\| attention.prefill \| [\d.]+ \| [\d.]+ \|")
+    case("wall: stale", ["wall", "-m", model, "--device", "cpu", "-n", "2", "-r", "1", "--against", saved], 0,
+         err="stale: its n_prompt", out="decode of 2 tokens")
+    case("wall: no such slice", [*shape, "--lever", "attention.perfil=-11%"], 2, err="there are .*attention.prefill")
+    case("wall: bad lever", [*shape, "--lever", "attention.prefill"], 2, err="--lever takes SLOT=PERCENT")
+    with open(saved, "w", encoding="ascii") as out:
+        out.write("{}")
+    case("wall: not a wall", [*shape, "--against", saved], 3, err="kiln wall --save")
+    case("wall: cannot be kept", [*shape, "--save", os.path.join(folder, "no/such/file")], 3, err="no/such/file")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         def ini(name, text):
@@ -116,6 +142,7 @@ def main():
         cut = ini("cut.ini", "[engine]\nubatch = 4\n")
         ab_cases(base, int8)
         gate_cases(folder, base, int8, cut)
+        wall_cases(folder)
     return 1 if failures else 0
 
 

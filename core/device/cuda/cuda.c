@@ -111,6 +111,33 @@ static enum kiln_status cuda_zero(
             "cuMemsetD8Async", err);
 }
 
+// ---- Marks --------------------------------------------------------------------------------------
+
+static enum kiln_status cuda_mark(struct kiln_dev *dev, void **mark, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    if (!*mark) {
+        KILN_TRY(kiln_cuda_check(cuda, cuda->cu.event_create(mark, 0), "cuEventCreate", err));
+    }
+    return kiln_cuda_check(cuda, cuda->cu.event_record(*mark, cuda->stream), "cuEventRecord", err);
+}
+
+static enum kiln_status cuda_elapsed(
+        struct kiln_dev *dev, void *from, void *to, double *seconds, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    float ms = 0;
+    KILN_TRY(kiln_cuda_check(cuda, cuda->cu.event_sync(to), "cuEventSynchronize", err));
+    KILN_TRY(kiln_cuda_check(
+            cuda, cuda->cu.event_elapsed(&ms, from, to), "cuEventElapsedTime", err));
+    *seconds = (double)ms * 1e-3;
+    return KILN_STATUS_OK;
+}
+
+static void cuda_unmark(struct kiln_dev *dev, void *mark) {
+    if (mark) {
+        kiln_cuda_of(dev)->cu.event_destroy(mark);
+    }
+}
+
 // ---- Graphs -------------------------------------------------------------------------------------
 
 static enum kiln_status cuda_record_begin(struct kiln_dev *dev, struct kiln_err *err) {
@@ -193,6 +220,9 @@ static const struct kiln_dev_ops cuda_ops = {
         .replay = cuda_replay,
         .forget = cuda_forget,
         .side = cuda_side,
+        .mark = cuda_mark,
+        .elapsed = cuda_elapsed,
+        .unmark = cuda_unmark,
 };
 
 // ---- Opening ------------------------------------------------------------------------------------

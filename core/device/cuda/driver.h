@@ -80,6 +80,7 @@ enum {
     X(event_destroy, "cuEventDestroy_v2", (void *)) \
     X(event_record, "cuEventRecord", (void *, void *)) \
     X(event_sync, "cuEventSynchronize", (void *)) \
+    X(event_elapsed, "cuEventElapsedTime", (float *, void *, void *)) \
     X(launch, "cuLaunchKernelEx", (const struct kiln_cu_launch *, void *, void **, void **)) \
     X(capture_begin, "cuStreamBeginCapture_v2", (void *, int)) \
     X(capture_end, "cuStreamEndCapture", (void *, void **)) \

@@ -2,6 +2,7 @@
 // the pool.
 #include "device/device.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -164,6 +165,31 @@ static enum kiln_status host_side(
     return KILN_STATUS_OK;
 }
 
+// Work is done when it is queued, so a mark is a reading of the clock.
+static enum kiln_status host_mark(struct kiln_dev *dev, void **mark, struct kiln_err *err) {
+    (void)dev;
+    if (!*mark) {
+        *mark = kiln_alloc(sizeof(double));
+    }
+    if (!*mark) {
+        return kiln_err_nomem(err, "a mark");
+    }
+    *(double *)*mark = kiln_clock_seconds();
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status host_elapsed(
+        struct kiln_dev *dev, void *from, void *to, double *seconds, struct kiln_err *err) {
+    (void)dev, (void)err;
+    *seconds = *(double *)to - *(double *)from;
+    return KILN_STATUS_OK;
+}
+
+static void host_unmark(struct kiln_dev *dev, void *mark) {
+    (void)dev;
+    kiln_free(mark);
+}
+
 static const struct kiln_dev_ops host_ops = {
         .close = host_close,
         .alloc = host_alloc,
@@ -178,6 +204,9 @@ static const struct kiln_dev_ops host_ops = {
         .launch = host_launch,
         .sync = host_sync,
         .side = host_side,
+        .mark = host_mark,
+        .elapsed = host_elapsed,
+        .unmark = host_unmark,
 };
 
 #if defined(__x86_64__)

@@ -1,0 +1,233 @@
+// wall: runs with and without marks, and the slices between the marks.
+#include "lab/wall.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/schedule.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NO_SLICE = -1 // behind the last step of a schedule
+};
+
+struct mark {
+    void *at;
+    int32_t slice; // what runs from this mark to the next
+};
+
+struct recorder {
+    struct kiln_session *session;
+    struct kiln_wall *wall;
+    struct mark *marks;
+    size_t n, cap;
+    int32_t *ids;
+    float *logits;
+    int64_t total; // tokens of a run
+};
+
+// ---- Watching the steps -------------------------------------------------------------------------
+
+static char *name_of(const struct kiln_trace_step *step) {
+    struct kiln_buf name = {0};
+    kiln_buf_printf(&name, "%s/%s", step->plugin, step->variant);
+    for (uint32_t i = 0; i < step->geometry->n_values; i++) {
+        kiln_buf_printf(
+                &name, " %s=%lld", step->geometry->names[i], (long long)step->geometry->values[i]);
+    }
+    return kiln_buf_take(&name);
+}
+
+// The slice of a step; a new one when there is none yet.
+static enum kiln_status slice_of(struct recorder *r, const struct kiln_trace_step *step,
+        int32_t *index, struct kiln_err *err) {
+    struct kiln_wall *wall = r->wall;
+    char *name = name_of(step);
+    if (!name) {
+        return kiln_err_nomem(err, "a slice of the wall");
+    }
+    for (size_t i = 0; i < wall->n; i++) {
+        if (strcmp(wall->slices[i].slot, step->slot) == 0 &&
+                strcmp(wall->slices[i].name, name) == 0) {
+            kiln_free(name);
+            *index = (int32_t)i;
+            return KILN_STATUS_OK;
+        }
+    }
+    char *slot = kiln_strdup(step->slot);
+    if (!slot || kiln_grow(&wall->slices, &wall->cap, wall->n + 1, sizeof(*wall->slices)) != 0) {
+        kiln_free(slot);
+        kiln_free(name);
+        return kiln_err_nomem(err, "a slice of the wall");
+    }
+    *index = (int32_t)wall->n;
+    wall->slices[wall->n++] = (struct kiln_wall_slice){.slot = slot, .name = name};
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status on_step(
+        void *arg, const struct kiln_trace_step *step, struct kiln_err *err) {
+    struct recorder *r = arg;
+    int32_t slice = NO_SLICE;
+    if (step) {
+        KILN_TRY(slice_of(r, step, &slice, err));
+        struct kiln_wall_slice *s = &r->wall->slices[slice];
+        s->steps++;
+        for (uint32_t i = 0; i < step->planned->n_launches; i++) {
+            const struct kiln_launch *launch = &step->planned->launches[i].record;
+            s->flops += launch->flops;
+            s->bytes += launch->bytes_read + launch->bytes_written;
+        }
+    }
+    size_t had = r->cap;
+    if (kiln_grow(&r->marks, &r->cap, r->n + 1, sizeof(*r->marks)) != 0) {
+        return kiln_err_nomem(err, "the marks of a wall");
+    }
+    if (r->cap > had) { // marks are made once and moved from run to run
+        memset(r->marks + had, 0, (r->cap - had) * sizeof(*r->marks));
+    }
+    struct kiln_dev *dev = r->session->dev;
+    r->marks[r->n].slice = slice;
+    return dev->ops->mark(dev, &r->marks[r->n++].at, err);
+}
+
+static enum kiln_status add_up(struct recorder *r, struct kiln_err *err) {
+    struct kiln_dev *dev = r->session->dev;
+    for (size_t i = 0; i + 1 < r->n; i++) {
+        double seconds;
+        if (r->marks[i].slice == NO_SLICE) {
+            continue;
+        }
+        KILN_TRY(dev->ops->elapsed(dev, r->marks[i].at, r->marks[i + 1].at, &seconds, err));
+        r->wall->slices[r->marks[i].slice].seconds += seconds;
+    }
+    r->n = 0;
+    return KILN_STATUS_OK;
+}
+
+// ---- Runs ---------------------------------------------------------------------------------------
+
+static enum kiln_status one_run(struct recorder *r, const struct kiln_wall_params *p,
+        double *seconds, struct kiln_err *err) {
+    struct kiln_engine *engine = r->session->engine;
+    int64_t n = r->total - p->depth, chunk = p->n_prompt > 0 ? n : 1;
+    kiln_engine_truncate(engine, p->depth);
+    double from = kiln_clock_seconds();
+    for (int64_t at = 0; at < n; at += chunk) {
+        KILN_TRY(kiln_engine_eval(engine, r->ids + p->depth + at, chunk, r->logits, err));
+    }
+    *seconds += kiln_clock_seconds() - from;
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status all_runs(
+        struct recorder *r, const struct kiln_wall_params *p, struct kiln_err *err) {
+    struct kiln_engine *engine = r->session->engine;
+    struct kiln_trace trace = {.step = on_step, .arg = r};
+    double warm = 0;
+    kiln_engine_truncate(engine, 0);
+    if (p->depth > 0) {
+        KILN_TRY(kiln_engine_eval(engine, r->ids, p->depth, r->logits, err));
+    }
+    KILN_TRY(one_run(r, p, &warm, err));
+    for (int64_t i = 0; i < p->runs; i++) { // interleaved, so that drift meets both alike
+        KILN_TRY(one_run(r, p, &r->wall->wall, err));
+        kiln_engine_trace(engine, &trace);
+        enum kiln_status status = one_run(r, p, &r->wall->traced, err);
+        kiln_engine_trace(engine, NULL);
+        KILN_TRY(status);
+        KILN_TRY(add_up(r, err));
+    }
+    return KILN_STATUS_OK;
+}
+
+static int longest_first(const void *a, const void *b) {
+    double x = ((const struct kiln_wall_slice *)a)->seconds;
+    double y = ((const struct kiln_wall_slice *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+// Sums over the runs become means.
+static void conclude(struct kiln_wall *wall, int64_t runs) {
+    double n = (double)runs;
+    wall->runs = runs;
+    wall->wall /= n;
+    wall->traced /= n;
+    wall->host = wall->traced;
+    for (size_t i = 0; i < wall->n; i++) {
+        struct kiln_wall_slice *s = &wall->slices[i];
+        s->seconds /= n;
+        s->flops /= n;
+        s->bytes /= n;
+        s->steps /= runs;
+        wall->host -= s->seconds;
+    }
+    qsort(wall->slices, wall->n, sizeof(*wall->slices), longest_first);
+}
+
+static enum kiln_status start(
+        struct recorder *r, const struct kiln_wall_params *p, struct kiln_err *err) {
+    int64_t n_vocab = r->session->model->params.n_vocab;
+    int64_t ctx = kiln_engine_ctx(r->session->engine);
+    r->total = p->depth + (p->n_prompt > 0 ? p->n_prompt : p->n_gen);
+    if (!r->session->dev->ops->mark) {
+        return kiln_err_set(err, KILN_STATUS_USAGE, "the device %s has no clock of its own to read",
+                r->session->dev->id);
+    }
+    if (r->total > ctx) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "%lld tokens do not fit: the context holds %lld; -c makes it larger",
+                (long long)r->total, (long long)ctx);
+    }
+    r->ids = kiln_calloc((size_t)r->total, sizeof(*r->ids));
+    r->logits = kiln_alloc((size_t)n_vocab * sizeof(*r->logits));
+    if (!r->ids || !r->logits) {
+        return kiln_err_nomem(err, "a wall");
+    }
+    for (int64_t i = 0; i < r->total; i++) {
+        r->ids[i] = (int32_t)((i * 7919 + 1) % n_vocab);
+    }
+    return KILN_STATUS_OK;
+}
+
+enum kiln_status kiln_wall_run(struct kiln_session *session, const struct kiln_wall_params *params,
+        struct kiln_wall *wall, struct kiln_err *err) {
+    *wall = (struct kiln_wall){0};
+    struct recorder r = {.session = session, .wall = wall};
+    enum kiln_status status = start(&r, params, err);
+    if (status == KILN_STATUS_OK) {
+        status = all_runs(&r, params, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        conclude(wall, params->runs);
+    }
+    for (size_t i = 0; i < r.cap; i++) {
+        session->dev->ops->unmark(session->dev, r.marks[i].at);
+    }
+    kiln_free(r.marks);
+    kiln_free(r.ids);
+    kiln_free(r.logits);
+    return status;
+}
+
+void kiln_wall_finish(struct kiln_wall *wall) {
+    for (size_t i = 0; i < wall->n; i++) {
+        kiln_free(wall->slices[i].slot);
+        kiln_free(wall->slices[i].name);
+    }
+    kiln_free(wall->slices);
+    *wall = (struct kiln_wall){0};
+}
+
+double kiln_wall_slot(const struct kiln_wall *wall, const char *slot) {
+    double seconds = 0;
+    for (size_t i = 0; i < wall->n; i++) {
+        seconds += strcmp(wall->slices[i].slot, slot) == 0 ? wall->slices[i].seconds : 0;
+    }
+    return seconds;
+}
+
+double kiln_wall_lever(const struct kiln_wall *wall, const char *slot, double magnitude) {
+    return kiln_wall_slot(wall, slot) / wall->wall * magnitude;
+}

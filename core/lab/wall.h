@@ -1,0 +1,48 @@
+// wall: the whole prefill or decode, by slice: where the time goes, and what a faster kernel could
+// bring at most.
+//
+// The wall is the host's clock. It is taken twice: as users run (recorded graphs, nothing watched)
+// and with a mark of the device between all steps. Slices come from the second; what the marks cost
+// is a line of its own, so that all lines add up to the first.
+#ifndef KILN_LAB_WALL_H
+#define KILN_LAB_WALL_H
+
+#include "engine/session.h"
+
+struct kiln_wall_slice {
+    char *slot;          // "attention.prefill"
+    char *name;          // "attention/fap2 FA_TQ=64 FA_TKV=32"
+    double seconds;      // a run, the device's clock, gaps before the next step included
+    int64_t steps;       // a run
+    double flops, bytes; // a run: useful work, as the plans declare it
+};
+
+struct kiln_wall {
+    struct kiln_wall_slice *slices; // longest first
+    size_t n, cap;
+    double wall;   // seconds a run, as users run: the mean of `runs`
+    double traced; // seconds a run with marks
+    double host;   // traced - all slices: before the first step, after the last, and between parts
+    int64_t runs;
+};
+
+struct kiln_wall_params {
+    int64_t n_prompt, n_gen; // one of them: tokens of a prefill, or of a decode one by one
+    int64_t depth;           // tokens in the context before
+    int64_t runs;            // of each kind, behind one that warms up
+};
+
+// Devices without marks are KILN_STATUS_USAGE, as are more tokens than the context holds. The
+// caller ends *wall with kiln_wall_finish, also after a failure.
+KILN_MUST_CHECK enum kiln_status kiln_wall_run(struct kiln_session *session,
+        const struct kiln_wall_params *params, struct kiln_wall *wall, struct kiln_err *err);
+void kiln_wall_finish(struct kiln_wall *wall);
+
+// Seconds of all slices of a slot.
+double kiln_wall_slot(const struct kiln_wall *wall, const char *slot);
+
+// The most that a change of `magnitude` percent (negative: faster) of a slot's time brings, in
+// percent of the wall's time: share of the wall * magnitude.
+double kiln_wall_lever(const struct kiln_wall *wall, const char *slot, double magnitude);
+
+#endif

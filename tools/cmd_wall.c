@@ -1,0 +1,339 @@
+// cmd_wall: where the time of a prefill or decode goes, and what a lever could bring at most.
+#include "cmd.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "common.h"
+#include "lab/wall.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    MAX_SAVED = 1 << 24
+};
+
+struct wall_options {
+    struct kiln_common common;
+    struct kiln_wall_params params;
+    struct kiln_opt_list levers;
+    const char *save, *against;
+};
+
+// ---- The document -------------------------------------------------------------------------------
+
+static json_t *slice_json(const struct kiln_wall *wall, const struct kiln_wall_slice *s) {
+    return json_pack("{s:s, s:s, s:f, s:f, s:I, s:f, s:f}", "slot", s->slot, "name", s->name, "ms",
+            s->seconds * 1e3, "share_pct", 100 * s->seconds / wall->wall, "steps",
+            (json_int_t)s->steps, "gb_s", s->bytes / s->seconds / 1e9, "tflop_s",
+            s->flops / s->seconds / 1e12);
+}
+
+static json_t *document(const struct wall_options *o, const struct kiln_session *session,
+        const struct kiln_wall *wall) {
+    char date[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    json_t *slices = json_array();
+    for (size_t i = 0; slices && i < wall->n; i++) {
+        json_array_append_new(slices, slice_json(wall, &wall->slices[i]));
+    }
+    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:o}",
+            "date", date, "device", session->dev->id, "device_name", session->dev->desc.name,
+            "model", o->common.model, "weight_bytes",
+            (json_int_t)kiln_model_weight_bytes(session->model), "n_prompt",
+            (json_int_t)o->params.n_prompt, "n_gen", (json_int_t)o->params.n_gen, "n_depth",
+            (json_int_t)o->params.depth, "runs", (json_int_t)wall->runs, "wall_ms",
+            wall->wall * 1e3, "host_ms", wall->host * 1e3, "instrumenting_ms",
+            (wall->traced - wall->wall) * 1e3, "grade", "measured", "slices", slices);
+}
+
+// ---- Text ---------------------------------------------------------------------------------------
+
+static void print_slice(const struct kiln_session *session, const struct kiln_wall *wall,
+        const struct kiln_wall_slice *s, struct kiln_buf *out) {
+    double rate = s->bytes / s->seconds, peak = session->dev->desc.memory_bandwidth;
+    kiln_buf_printf(out, "%10.3f ms %6.2f %%  %6" PRId64 " x  %-26s %8.1f GB/s", s->seconds * 1e3,
+            100 * s->seconds / wall->wall, s->steps, s->slot, rate / 1e9);
+    if (peak > 0) {
+        kiln_buf_printf(out, " (%4.1f %% of memory)", 100 * rate / peak);
+    }
+    kiln_buf_printf(out, " %8.2f TFLOP/s  %s\n", s->flops / s->seconds / 1e12, s->name);
+}
+
+static void print_line(
+        const struct kiln_wall *wall, double seconds, const char *what, struct kiln_buf *out) {
+    kiln_buf_printf(out, "%10.3f ms %6.2f %%            %s\n", seconds * 1e3,
+            100 * seconds / wall->wall, what);
+}
+
+static enum kiln_status print_wall(const struct wall_options *o, const struct kiln_session *session,
+        const struct kiln_wall *wall, struct kiln_err *err) {
+    struct kiln_buf out = {0};
+    int64_t n = o->params.n_prompt > 0 ? o->params.n_prompt : o->params.n_gen;
+    kiln_buf_printf(&out,
+            "%s of %" PRId64 " tokens at depth %" PRId64 " on %s, measured, mean of %" PRId64
+            " runs: %.1f t/s\n",
+            o->params.n_prompt > 0 ? "prefill" : "decode", n, o->params.depth, session->dev->id,
+            wall->runs, (double)n / wall->wall);
+    for (size_t i = 0; i < wall->n; i++) {
+        print_slice(session, wall, &wall->slices[i], &out);
+    }
+    print_line(wall, wall->host, "host, and between the parts of a pass", &out);
+    print_line(wall, wall->wall - wall->traced, "what the marks cost, taken off again", &out);
+    print_line(wall, wall->wall, "wall", &out);
+    return kiln_out_buf(&out, err);
+}
+
+// ---- Levers -------------------------------------------------------------------------------------
+
+// "attention.prefill=-11%": slot[size] and percent.
+static enum kiln_status read_lever(
+        const char *text, char *slot, size_t size, double *percent, struct kiln_err *err) {
+    const char *equals = strchr(text, '=');
+    char *end = NULL;
+    *percent = equals ? strtod(equals + 1, &end) : 0;
+    if (!equals || equals == text || (size_t)(equals - text) >= size || end == equals + 1 ||
+            (strcmp(end, "%") != 0 && *end) || !(*percent >= -100 && *percent <= 1000)) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "--lever takes SLOT=PERCENT from -100 to 1000, such as attention.prefill=-11%%, "
+                "not "
+                "'%s'",
+                text);
+    }
+    memcpy(slot, text, (size_t)(equals - text));
+    slot[equals - text] = '\0';
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status no_slice(
+        const struct kiln_wall *wall, const char *slot, struct kiln_err *err) {
+    struct kiln_buf names = {0};
+    for (size_t i = 0; i < wall->n; i++) {
+        if (!names.data || !strstr(names.data, wall->slices[i].slot)) {
+            kiln_buf_printf(&names, "%s%s", i > 0 ? ", " : "", wall->slices[i].slot);
+        }
+    }
+    kiln_err_set(err, KILN_STATUS_USAGE, "--lever %s: no slice of this wall; there are %s", slot,
+            names.data ? names.data : "none");
+    kiln_buf_finish(&names);
+    return KILN_STATUS_USAGE;
+}
+
+static enum kiln_status add_levers(const struct wall_options *o, const struct kiln_wall *wall,
+        json_t *levers, struct kiln_err *err) {
+    for (size_t i = 0; i < o->levers.count; i++) {
+        char slot[64];
+        double percent;
+        KILN_TRY(read_lever(o->levers.items[i], slot, sizeof(slot), &percent, err));
+        double share = 100 * kiln_wall_slot(wall, slot) / wall->wall;
+        if (share == 0) {
+            return no_slice(wall, slot, err);
+        }
+        double ceiling = kiln_wall_lever(wall, slot, percent);
+        if (json_array_append_new(levers, json_pack("{s:s, s:f, s:f, s:f, s:s}", "slot", slot,
+                                                  "share_pct", share, "magnitude_pct", percent,
+                                                  "ceiling_pct", ceiling, "grade", "derived")) !=
+                0) {
+            return kiln_err_nomem(err, "the JSON output");
+        }
+        if (!o->common.json) {
+            struct kiln_buf out = {0};
+            kiln_buf_printf(&out,
+                    "lever %s %+.1f %%: %.2f %% of the wall, so at most %+.2f %% of the wall's "
+                    "time "
+                    "(derived)\n",
+                    slot, percent, share, ceiling);
+            KILN_TRY(kiln_out_buf(&out, err));
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+// ---- An older wall ------------------------------------------------------------------------------
+
+static double saved_slot_ms(const json_t *saved, const char *slot) {
+    double ms = 0;
+    size_t i;
+    const json_t *slice;
+    json_array_foreach(json_object_get(saved, "slices"), i, slice) {
+        const char *name = json_string_value(json_object_get(slice, "slot"));
+        if (name && strcmp(name, slot) == 0) {
+            ms += json_number_value(json_object_get(slice, "ms"));
+        }
+    }
+    return ms;
+}
+
+static enum kiln_status read_saved(const char *path, json_t **saved, struct kiln_err *err) {
+    char *text;
+    size_t size;
+    json_error_t problem;
+    KILN_TRY(kiln_file_read(path, MAX_SAVED, &text, &size, err));
+    *saved = json_loadb(text, size, 0, &problem);
+    kiln_free(text);
+    if (!*saved) {
+        return kiln_err_set(err, KILN_STATUS_FILE, "%s:%d: %s", path, problem.line, problem.text);
+    }
+    if (!json_is_array(json_object_get(*saved, "slices")) ||
+            !json_is_number(json_object_get(*saved, "wall_ms"))) {
+        json_decref(*saved);
+        return kiln_err_set(err, KILN_STATUS_FILE,
+                "%s: no \"slices\" and \"wall_ms\": not what `kiln wall --save` writes", path);
+    }
+    return KILN_STATUS_OK;
+}
+
+// What the older wall was taken of and this one is not.
+static void warn_if_stale(const char *path, const json_t *saved, const json_t *now) {
+    static const char *const keys[] = {
+            "device_name", "weight_bytes", "n_prompt", "n_gen", "n_depth"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        if (!json_equal(json_object_get(saved, keys[i]), json_object_get(now, keys[i]))) {
+            fprintf(stderr, "%s: stale: its %s is another\n", path, keys[i]);
+        }
+    }
+}
+
+static enum kiln_status print_against(const struct kiln_wall *wall, const json_t *saved,
+        const json_t *now, const char *path, struct kiln_err *err) {
+    struct kiln_buf out = {0};
+    const char *date = json_string_value(json_object_get(saved, "date"));
+    warn_if_stale(path, saved, now);
+    kiln_buf_printf(&out,
+            "\nagainst %s (%s)\n| slot | then ms | now ms | ratio |\n"
+            "| --- | ---: | ---: | ---: |\n",
+            path, date ? date : "no date");
+    for (size_t i = 0; i < wall->n; i++) {
+        const char *slot = wall->slices[i].slot;
+        size_t first = 0;
+        while (strcmp(wall->slices[first].slot, slot) != 0) {
+            first++;
+        }
+        if (first == i) { // each slot once
+            double then = saved_slot_ms(saved, slot), ms = kiln_wall_slot(wall, slot) * 1e3;
+            kiln_buf_printf(&out, "| %s | %.3f | %.3f | %.3f |\n", slot, then, ms,
+                    then > 0 ? ms / then : 0.0);
+        }
+    }
+    double then = json_number_value(json_object_get(saved, "wall_ms"));
+    kiln_buf_printf(&out, "| wall | %.3f | %.3f | %.3f |\n", then, wall->wall * 1e3,
+            wall->wall * 1e3 / then);
+    return kiln_out_buf(&out, err);
+}
+
+// ---- The command --------------------------------------------------------------------------------
+
+static enum kiln_status save(const char *path, const json_t *doc, struct kiln_err *err) {
+    struct kiln_buf text = {0};
+    enum kiln_status status = kiln_json_print(doc, &text, err);
+    if (status == KILN_STATUS_OK) {
+        status = kiln_file_write(path, text.data, text.len, err);
+    }
+    kiln_buf_finish(&text);
+    return status;
+}
+
+static enum kiln_status show(const struct wall_options *o, const struct kiln_session *session,
+        const struct kiln_wall *wall, json_t *doc, json_t *saved, struct kiln_err *err) {
+    json_t *levers = json_array();
+    if (!doc || json_object_set_new(doc, "levers", levers) != 0) {
+        return kiln_err_nomem(err, "the JSON output");
+    }
+    if (!o->common.json) {
+        KILN_TRY(print_wall(o, session, wall, err));
+    }
+    KILN_TRY(add_levers(o, wall, levers, err));
+    if (o->save) {
+        KILN_TRY(save(o->save, doc, err));
+    }
+    if (o->common.json) {
+        return kiln_out_json(json_incref(doc), err);
+    }
+    return saved ? print_against(wall, saved, doc, o->against, err) : KILN_STATUS_OK;
+}
+
+static enum kiln_status measure(struct wall_options *o, json_t *saved, struct kiln_err *err) {
+    int64_t n = o->params.n_prompt > 0 ? o->params.n_prompt : o->params.n_gen;
+    if (o->common.ctx == 0) {
+        o->common.ctx = o->params.depth + n < 16 ? 16 : o->params.depth + n;
+    }
+    struct kiln_run run;
+    KILN_TRY(kiln_run_open(&run, &o->common, err));
+    struct kiln_wall wall;
+    enum kiln_status status = kiln_wall_run(&run.session, &o->params, &wall, err);
+    if (status == KILN_STATUS_OK) {
+        json_t *doc = document(o, &run.session, &wall);
+        status = show(o, &run.session, &wall, doc, saved, err);
+        json_decref(doc);
+    }
+    kiln_wall_finish(&wall);
+    kiln_run_close(&run);
+    return status;
+}
+
+static enum kiln_status check(const struct wall_options *o, struct kiln_err *err) {
+    char slot[64];
+    double percent;
+    for (size_t i = 0; i < o->levers.count; i++) {
+        KILN_TRY(read_lever(o->levers.items[i], slot, sizeof(slot), &percent, err));
+    }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status run(
+        const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
+    struct wall_options o = {.params = {.n_prompt = 512, .runs = 5}};
+    kiln_common_init(&o.common);
+    int done;
+    const struct kiln_opt table[] = {
+            KILN_COMMON_MODEL(&o.common),
+            {"-p", NULL, KILN_OPT_INT, &o.params.n_prompt, "N", "prefill of N tokens (512)", 1,
+                    1000000},
+            {"-n", NULL, KILN_OPT_INT, &o.params.n_gen, "N", "decode of N tokens instead", 1,
+                    1000000},
+            {"-d", NULL, KILN_OPT_INT, &o.params.depth, "D", "tokens in the context before (0)", 0,
+                    1000000},
+            {"-r", NULL, KILN_OPT_INT, &o.params.runs, "R", "runs with and without marks (5)", 1,
+                    10000},
+            {"--lever", NULL, KILN_OPT_LIST, &o.levers, "SLOT=PCT",
+                    "what a change of a slot's time brings at most: attention.prefill=-11%", 0, 0},
+            {"--save", NULL, KILN_OPT_STRING, (void *)&o.save, "FILE", "keep the result as JSON", 0,
+                    0},
+            {"--against", NULL, KILN_OPT_STRING, (void *)&o.against, "FILE",
+                    "compare with a result kept before", 0, 0},
+            KILN_COMMON_ENGINE(&o.common),
+            KILN_COMMON_CONFIG(&o.common),
+            KILN_COMMON_OUTPUT(&o.common),
+            KILN_OPT_END,
+    };
+    KILN_TRY(kiln_opt_parse(cmd, table, argc, argv, &done, err));
+    if (done) {
+        return KILN_STATUS_OK;
+    }
+    if (o.params.n_gen > 0) {
+        o.params.n_prompt = 0;
+    }
+    KILN_TRY(check(&o, err));
+    json_t *saved = NULL;
+    if (o.against) {
+        KILN_TRY(read_saved(o.against, &saved, err));
+    }
+    enum kiln_status status = measure(&o, saved, err);
+    json_decref(saved);
+    return status;
+}
+
+const struct kiln_cmd kiln_cmd_wall = {
+        .name = "wall",
+        .summary = "the time of a prefill or decode by slice, and a lever's ceiling",
+        .usage = "-m MODEL [-p 512 | -n 128] [-d 0] [--lever SLOT=-11%] [--save FILE] "
+                 "[--against FILE]",
+        .example = "kiln wall -m model.gguf -p 3325 --lever attention.prefill=-11%",
+        .run = run,
+};
