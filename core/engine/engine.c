@@ -353,9 +353,9 @@ static enum kiln_status eval_chunk(struct kiln_engine *engine, const int32_t *id
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status eval(struct kiln_engine *engine, const int32_t *ids, int64_t n,
-        int64_t first, kiln_logits_fn take, void *arg, float *last, struct kiln_err *err) {
-    const struct wanted want = {.n = n, .first = first, .take = take, .arg = arg, .last = last};
+static enum kiln_status eval_all(struct kiln_engine *engine, const int32_t *ids,
+        const struct wanted *want, struct kiln_err *err) {
+    int64_t n = want->n;
     KILN_TRY(check_ids(engine, ids, n, err));
     if (engine->params.progress && n > 1) {
         engine->params.progress(engine->params.progress_arg, 0, n);
@@ -363,7 +363,7 @@ static enum kiln_status eval(struct kiln_engine *engine, const int32_t *ids, int
     for (int64_t at = 0; at < n;) {
         int64_t rows = n - at < engine->ubatch ? n - at : engine->ubatch;
         kiln_range_push(rows == 1 ? engine->decode_range : engine->prefill_range, rows);
-        enum kiln_status status = eval_chunk(engine, ids, at, rows, &want, err);
+        enum kiln_status status = eval_chunk(engine, ids, at, rows, want, err);
         kiln_range_pop();
         KILN_TRY(status);
         at += rows;
@@ -374,24 +374,28 @@ static enum kiln_status eval(struct kiln_engine *engine, const int32_t *ids, int
     return engine->rt->dev->ops->sync(engine->rt->dev, err);
 }
 
-enum kiln_status kiln_engine_eval(struct kiln_engine *engine, const int32_t *ids, int64_t n,
-        float *logits, struct kiln_err *err) {
+// A failure leaves the engine's context as it was.
+static enum kiln_status eval(struct kiln_engine *engine, const int32_t *ids,
+        const struct wanted *want, struct kiln_err *err) {
     int64_t n_past = engine->n_past;
-    enum kiln_status status = eval(engine, ids, n, 0, NULL, NULL, logits, err);
+    enum kiln_status status = eval_all(engine, ids, want, err);
     if (status != KILN_STATUS_OK) {
         engine->n_past = n_past;
     }
     return status;
 }
 
+enum kiln_status kiln_engine_eval(struct kiln_engine *engine, const int32_t *ids, int64_t n,
+        float *logits, struct kiln_err *err) {
+    struct wanted want = {.n = n};
+    want.last = logits;
+    return eval(engine, ids, &want, err);
+}
+
 enum kiln_status kiln_engine_eval_all(struct kiln_engine *engine, const int32_t *ids, int64_t n,
         int64_t first, kiln_logits_fn take, void *arg, struct kiln_err *err) {
-    int64_t n_past = engine->n_past;
-    enum kiln_status status = eval(engine, ids, n, first, take, arg, NULL, err);
-    if (status != KILN_STATUS_OK) {
-        engine->n_past = n_past;
-    }
-    return status;
+    const struct wanted want = {.n = n, .first = first, .take = take, .arg = arg};
+    return eval(engine, ids, &want, err);
 }
 
 enum kiln_status kiln_engine_describe(
