@@ -125,6 +125,11 @@ struct work {
     uint32_t n_todo;
 };
 
+struct ordered { // for the order in which they are compiled
+    uint32_t item, shared_bytes;
+    size_t text; // bytes of source and headers
+};
+
 static void run_one(void *arg, uint32_t index, uint32_t worker) {
     const struct work *work = arg;
     uint32_t item = work->todo[index];
@@ -163,6 +168,42 @@ static void make_units(struct work *work, size_t count, int keep_sources) {
     }
 }
 
+// What takes long goes first, so that the last compiles do not leave a core idle. What a compile
+// will take is not known; kernels that work on large tiles in shared memory take longest, and
+// among the others those with the longest text.
+static int compare_cost(const void *a, const void *b) {
+    const struct ordered *x = a, *y = b;
+    if (x->shared_bytes != y->shared_bytes) {
+        return x->shared_bytes < y->shared_bytes ? 1 : -1;
+    }
+    if (x->text != y->text) {
+        return x->text < y->text ? 1 : -1;
+    }
+    return x->item < y->item ? -1 : x->item > y->item;
+}
+
+static enum kiln_status order_by_cost(struct work *work, struct kiln_err *err) {
+    struct ordered *list = kiln_calloc(work->n_todo, sizeof(*list));
+    if (!list) {
+        return kiln_err_nomem(err, "a list of kernels");
+    }
+    for (uint32_t i = 0; i < work->n_todo; i++) {
+        const struct kiln_unit *unit = work->units[work->todo[i]];
+        list[i] = (struct ordered){.item = work->todo[i],
+                .shared_bytes = unit->shared_bytes,
+                .text = strlen(unit->program)};
+        for (size_t j = 0; j < unit->includes.count; j++) {
+            list[i].text += unit->includes.items[j].len;
+        }
+    }
+    qsort(list, work->n_todo, sizeof(*list), compare_cost);
+    for (uint32_t i = 0; i < work->n_todo; i++) {
+        work->todo[i] = list[i].item;
+    }
+    kiln_free(list);
+    return KILN_STATUS_OK;
+}
+
 // Items that are the same as one before them.
 static void copy_twins(struct work *work, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -193,6 +234,7 @@ static enum kiln_status run_all(struct work *work, struct kiln_err *err) {
         }
         return KILN_STATUS_OK;
     }
+    KILN_TRY(order_by_cost(work, err));
     struct kiln_pool *pool = NULL;
     KILN_TRY(kiln_pool_create(&pool, threads, err));
     kiln_pool_run(pool, run_one, work, work->n_todo);
