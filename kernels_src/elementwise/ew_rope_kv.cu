@@ -91,23 +91,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) ew_rope_kv(const float *q,
         return;
     }
     int position = positions[row];
-    if (head < args.heads) {
-        int column = head * args.head_size;
-        target to = head_at(out, args.out_f16 != 0, row, args.out_stride, column);
-        turn(head_of(q, row, args.q_stride, column), q_norm, freqs, (float)position, to, args);
+    bool of_q = head < args.heads;
+    if (!of_q && (position < 0 || position >= args.positions)) {
         return;
     }
-    if (position < 0 || position >= args.positions) {
+    int column = (of_q ? head : (head - args.heads) % args.kv_heads) * args.head_size;
+    if (head < args.heads + args.kv_heads) { // one call, for sine and cosine are long to compile
+        turn(of_q ? head_of(q, row, args.q_stride, column) : head_of(k, row, args.k_stride, column),
+                of_q ? q_norm : k_norm, freqs, (float)position,
+                of_q ? head_at(out, args.out_f16 != 0, row, args.out_stride, column)
+                     : head_at(k_cache, args.k_f16 != 0, position, args.k_cache_stride, column),
+                args);
         return;
     }
-    head -= args.heads;
-    if (head < args.kv_heads) {
-        int column = head * args.head_size;
-        turn(head_of(k, row, args.k_stride, column), k_norm, freqs, (float)position,
-                head_at(k_cache, args.k_f16 != 0, position, args.k_cache_stride, column), args);
-        return;
-    }
-    int column = (head - args.kv_heads) * args.head_size;
     const float *from = head_of(v, row, args.v_stride, column);
     target to = head_at(v_cache, args.v_f16 != 0, position, args.v_cache_stride, column);
     for (int c = ptx_lane(); c < args.head_size; c += 32) {

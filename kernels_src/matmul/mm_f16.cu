@@ -14,9 +14,9 @@
 //
 // Shared memory: STAGES times BM rows of activations, then STAGES times BN rows of weights, each
 // row BK halves in pieces of 16 bytes, exchanged so that 8 rows of one column lie in 8 different
-// places (swizzle); over them, at the end, 16 rows of sums for each warp. Defines: BM, BN, BK,
-// STAGES, WARPS_M, WARPS_N, MIN_BLOCKS a multiprocessor, MM_EXPANDED, KILN_SMEM; with MM_EXPANDED 0
-// W_TYPE and W_ALIGN.
+// places (swizzle); over them, at the end, the rows of sums of each warp, 16 at a time where the
+// ring has no room for all. Defines: BM, BN, BK, STAGES, WARPS_M, WARPS_N, MIN_BLOCKS a
+// multiprocessor, MM_EXPANDED, KILN_SMEM; with MM_EXPANDED 0 W_TYPE and W_ALIGN.
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(STAGES) || !defined(WARPS_M) || \
         !defined(WARPS_N) || !defined(MIN_BLOCKS) || !defined(MM_EXPANDED)
 #    error "define BM, BN, BK, STAGES, WARPS_M, WARPS_N, MIN_BLOCKS and MM_EXPANDED"
@@ -40,8 +40,11 @@
 #define RING    (STAGES * (A_BYTES + B_BYTES))
 
 #define OUT_STRIDE (WN + 8) // f32, a row of sums leaving: 8 rows in 8 places for 8-byte stores
-#define OUT_BYTES  (WARPS_M * WARPS_N * 16 * OUT_STRIDE * 4)
-#define TOTAL      (RING > OUT_BYTES ? RING : OUT_BYTES)
+#define OUT_16     (WARPS_M * WARPS_N * 16 * OUT_STRIDE * 4) // 16 rows of each warp
+// Tiles of 16 rows that leave at once: all where the ring has the room.
+#define OUT_TILES (MT * OUT_16 <= RING ? MT : 1)
+#define OUT_BYTES (OUT_TILES * OUT_16)
+#define TOTAL     (RING > OUT_BYTES ? RING : OUT_BYTES)
 
 static_assert(BK == 32 || BK == 64 || BK == 128, "BK: 32, 64 or 128");
 static_assert(STAGES >= 2, "STAGES: at least 2");
@@ -183,25 +186,29 @@ PTX_INLINE void weights_store(const weights &w, unsigned stage, int tile, const 
 }
 #endif
 
-// Each warp takes its sums 16 rows at a time through a piece of shared memory of its own, so that
-// rows leave whole. row0, out0: the warp's first; rows: end of those in use.
+// Each warp takes its sums through a piece of shared memory of its own, so that rows leave whole.
+// row0, out0: the warp's first; rows: end of those in use.
 PTX_INLINE void leave(const float (&sums)[MT][NT][4], float *piece, const mm_out &to,
         const float *scales, int row0, int rows, int out0) {
     int lane = ptx_lane();
     __syncthreads(); // the ring is free
 #pragma unroll
-    for (int i = 0; i < MT; i++) {
+    for (int first = 0; first < MT; first += OUT_TILES) {
 #pragma unroll
-        for (int j = 0; j < NT; j++) {
-            float *at = piece + lane / 4 * OUT_STRIDE + j * 8 + lane % 4 * 2;
-            *(float2 *)at = make_float2(sums[i][j][0], sums[i][j][1]);
-            *(float2 *)(at + 8 * OUT_STRIDE) = make_float2(sums[i][j][2], sums[i][j][3]);
+        for (int i = 0; i < OUT_TILES; i++) {
+#pragma unroll
+            for (int j = 0; j < NT; j++) {
+                float *at = piece + (i * 16 + lane / 4) * OUT_STRIDE + j * 8 + lane % 4 * 2;
+                const float(&four)[4] = sums[first + i][j];
+                *(float2 *)at = make_float2(four[0], four[1]);
+                *(float2 *)(at + 8 * OUT_STRIDE) = make_float2(four[2], four[3]);
+            }
         }
         __syncwarp();
 #pragma unroll 2
-        for (int at = lane; at < 16 * (WN / 4); at += 32) {
+        for (int at = lane; at < OUT_TILES * 16 * (WN / 4); at += 32) {
             int column = at % (WN / 4) * 4;
-            int row = row0 + i * 16 + at / (WN / 4);
+            int row = row0 + first * 16 + at / (WN / 4);
             if (row < rows) {
                 float4 four = *(const float4 *)(piece + at / (WN / 4) * OUT_STRIDE + column);
                 mm_out_four(to, row, out0 + column, scales ? scales[row] : 1.0f, four);
@@ -309,6 +316,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
         stage = next;
     }
 
-    leave(sums, (float *)shared + warp * (16 * OUT_STRIDE), {bias, residual, out, args}, scales,
-            first_row + m0, rows, first_out + n0);
+    leave(sums, (float *)shared + warp * (OUT_TILES * 16 * OUT_STRIDE), {bias, residual, out, args},
+            scales, first_row + m0, rows, first_out + n0);
 }

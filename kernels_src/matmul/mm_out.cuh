@@ -30,10 +30,11 @@ PTX_INLINE void mm_out_one(const mm_out &to, long long row, int n, float value) 
 // Outputs n .. n + 3, times a factor; n is a multiple of 4.
 PTX_INLINE void mm_out_four(const mm_out &to, long long row, int n, float factor, float4 v) {
     if (!to.args.out_wide) {
-        mm_out_one(to, row, n, v.x * factor);
-        mm_out_one(to, row, n + 1, v.y * factor);
-        mm_out_one(to, row, n + 2, v.z * factor);
-        mm_out_one(to, row, n + 3, v.w * factor);
+#pragma unroll 1 // seldom taken, and in every kernel several times: what counts is to compile it
+        for (int i = 0; i < 4; i++) {
+            float value = i < 2 ? (i == 0 ? v.x : v.y) : (i == 2 ? v.z : v.w);
+            mm_out_one(to, row, n + i, value * factor);
+        }
         return;
     }
     if (n >= to.args.n) {

@@ -33,19 +33,50 @@ PTX_INLINE float load_one(const in_type *row, int c, const mm_args &args) {
 #endif
 }
 
-// Columns c .. c + 3 of a row; 0 from k on.
-PTX_INLINE float4 load_four(const in_type *row, int c, const mm_args &args) {
-    if (args.in_wide && c + 4 <= args.k) {
+// Columns c .. c + 3 of a row; 0 from k on. Wide: rows are aligned and k is a multiple of 4.
+template <bool Wide> PTX_INLINE float4 load_four(const in_type *row, int c, const mm_args &args) {
+    float4 v = make_float4(0, 0, 0, 0);
+    if (Wide) {
+        if (c < args.k) {
 #if IN_F16
-        uint2 v = *(const uint2 *)(row + c);
-        return make_float4(
-                ptx_low_half(v.x), ptx_high_half(v.x), ptx_low_half(v.y), ptx_high_half(v.y));
+            uint2 h = *(const uint2 *)(row + c);
+            v = make_float4(
+                    ptx_low_half(h.x), ptx_high_half(h.x), ptx_low_half(h.y), ptx_high_half(h.y));
 #else
-        return *(const float4 *)(row + c);
+            v = *(const float4 *)(row + c);
 #endif
+        }
+        return v;
     }
-    return make_float4(load_one(row, c, args), load_one(row, c + 1, args),
-            load_one(row, c + 2, args), load_one(row, c + 3, args));
+#pragma unroll 1 // seldom taken: what counts is to compile it
+    for (int i = 0; i < 4; i++) {
+        float one = load_one(row, c + i, args);
+        v.x = i == 0 ? one : v.x;
+        v.y = i == 1 ? one : v.y;
+        v.z = i == 2 ? one : v.z;
+        v.w = i == 3 ? one : v.w;
+    }
+    return v;
+}
+
+// The largest magnitude among this thread's columns.
+template <bool Wide> PTX_INLINE float row_largest(const in_type *row, const mm_args &args) {
+    float largest = 0;
+    for (int c = 4 * (int)threadIdx.x; c < args.k; c += 4 * ROW_THREADS) {
+        float4 x = load_four<Wide>(row, c, args);
+        largest =
+                fmaxf(largest, fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))));
+    }
+    return largest;
+}
+
+template <bool Wide>
+PTX_INLINE void row_out(const in_type *row, uint2 *to, float factor, const mm_args &args) {
+    for (int c = 4 * (int)threadIdx.x; c < args.k_padded; c += 4 * ROW_THREADS) {
+        float4 x = load_four<Wide>(row, c, args);
+        to[c / 4] = make_uint2(ptx_pack_half2(x.x * factor, x.y * factor),
+                ptx_pack_half2(x.z * factor, x.w * factor));
+    }
 }
 
 // The power of two that the row is multiplied by, as its exponent. Infinite and NaN magnitudes stay
@@ -69,12 +100,8 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
         return;
     }
     const in_type *row = (const in_type *)((const char *)in + at * args.in_stride);
-    float largest = 0;
-    for (int c = 4 * (int)threadIdx.x; c < args.k; c += 4 * ROW_THREADS) {
-        float4 x = load_four(row, c, args);
-        largest =
-                fmaxf(largest, fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))));
-    }
+    bool wide = args.in_wide && args.k % 4 == 0;
+    float largest = wide ? row_largest<true>(row, args) : row_largest<false>(row, args);
     largest = ptx_warp_max(largest);
     if (threadIdx.x % 32 == 0) {
         of_warp[threadIdx.x / 32] = largest;
@@ -87,10 +114,10 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     int exponent = exponent_for(largest);
     float factor = __int_as_float((exponent + 127) << 23);
     uint2 *to = halves + (long long)at * (args.k_padded / 4);
-    for (int c = 4 * (int)threadIdx.x; c < args.k_padded; c += 4 * ROW_THREADS) {
-        float4 x = load_four(row, c, args);
-        to[c / 4] = make_uint2(ptx_pack_half2(x.x * factor, x.y * factor),
-                ptx_pack_half2(x.z * factor, x.w * factor));
+    if (wide) {
+        row_out<true>(row, to, factor, args);
+    } else {
+        row_out<false>(row, to, factor, args);
     }
     if (threadIdx.x == 0) {
         scales[at] = __int_as_float((127 - exponent) << 23);

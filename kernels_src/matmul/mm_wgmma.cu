@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mm_wgmma(
         __syncwarp();
         const mm_out to = {bias, residual, out, args};
         int row0 = first_row + warp * 16;
-#pragma unroll 4
+#pragma unroll 2
         for (int at = lane; at < 16 * (BN / 4); at += 32) {
             int row = row0 + at / (BN / 4);
             int column = at % (BN / 4) * 4;
