@@ -91,13 +91,13 @@ static void row_name(const struct bench_row *row, char *name, size_t size) {
 }
 
 static json_t *row_json(const struct kiln_session *session, const struct bench_row *row) {
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "model",
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "model",
             session->model->arch->name, "device", session->dev->id, "graph",
             kiln_engine_graph(session->engine) ? "on" : "off", "n_prompt",
             (json_int_t)row->n_prompt, "n_gen", (json_int_t)row->n_gen, "n_depth",
             (json_int_t)row->depth, "n_ubatch", (json_int_t)row->ubatch, "n_threads",
             (json_int_t)kiln_pool_threads(session->dev->pool), "avg_ts", row->avg_ts, "stddev_ts",
-            row->stddev_ts, "avg_ns", row->avg_ns);
+            row->stddev_ts, "avg_ns", row->avg_ns, "device_memory", kiln_json_memory(session));
 }
 
 static enum kiln_status print_row(
@@ -189,6 +189,9 @@ static enum kiln_status run_plan(
         o->common.ubatch = plan->ubatches.values[i];
         KILN_TRY(kiln_run_open(&run, &o->common, err));
         enum kiln_status status = run_rows(o, plan, &run.session, o->common.ubatch, rows, err);
+        if (status == KILN_STATUS_OK && o->common.verbose) {
+            kiln_print_memory(&run.session);
+        }
         kiln_run_close(&run);
         KILN_TRY(status);
     }

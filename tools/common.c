@@ -185,6 +185,51 @@ void kiln_run_close(struct kiln_run *run) {
     *run = (struct kiln_run){0};
 }
 
+// Whether the device has memory of its own; what it says of it.
+static int device_memory(const struct kiln_session *session, struct kiln_dev_memory *memory) {
+    struct kiln_dev *dev = session->dev;
+    if (dev->ops->memory) {
+        dev->ops->memory(dev, memory);
+    }
+    return dev->ops->memory != NULL;
+}
+
+void kiln_print_memory(const struct kiln_session *session) {
+    const double mib = 1 << 20;
+    struct kiln_engine_memory memory;
+    struct kiln_dev_memory own;
+    kiln_engine_memory(session->engine, &memory);
+    fprintf(stderr,
+            "kiln: %s: MiB of memory: weights %.1f, expanded weights %.1f, KV cache %.1f, work "
+            "%.1f",
+            session->dev->id, (double)memory.weights / mib, (double)memory.expansion / mib,
+            (double)memory.kv / mib, (double)memory.work / mib);
+    if (device_memory(session, &own)) {
+        fprintf(stderr, "; held %.1f, at most %.1f, of a budget of %.1f", (double)own.held / mib,
+                (double)own.peak / mib, (double)own.budget / mib);
+    }
+    fprintf(stderr, "\n");
+}
+
+struct json_t *kiln_json_memory(const struct kiln_session *session) {
+    struct kiln_engine_memory memory;
+    struct kiln_dev_memory own;
+    kiln_engine_memory(session->engine, &memory);
+    json_t *json = json_pack("{s:I, s:I, s:I, s:I}", "weights", (json_int_t)memory.weights,
+            "expansion", (json_int_t)memory.expansion, "kv", (json_int_t)memory.kv, "work",
+            (json_int_t)memory.work);
+    if (json && device_memory(session, &own)) {
+        json_t *more = json_pack("{s:I, s:I, s:I, s:I}", "used", (json_int_t)own.used, "held",
+                (json_int_t)own.held, "peak", (json_int_t)own.peak, "budget",
+                (json_int_t)own.budget);
+        if (!more || json_object_update_new(json, more) != 0) {
+            json_decref(json);
+            return NULL;
+        }
+    }
+    return json;
+}
+
 // ---- Output -------------------------------------------------------------------------------------
 
 enum kiln_status kiln_out(const char *bytes, size_t len, struct kiln_err *err) {

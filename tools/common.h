@@ -32,6 +32,10 @@ KILN_MUST_CHECK enum kiln_status kiln_run_open(
         struct kiln_run *run, const struct kiln_common *common, struct kiln_err *err);
 void kiln_run_close(struct kiln_run *run); // a zeroed one is fine
 
+// What the run holds of its device's memory: a line for -v, and as JSON (NULL: out of memory).
+void kiln_print_memory(const struct kiln_session *session);
+struct json_t *kiln_json_memory(const struct kiln_session *session);
+
 void kiln_interrupt_catch(void);
 int kiln_interrupted(void);
 // For what goes on after a Ctrl-C: forgets it, so that the next one counts again. 0: it was no

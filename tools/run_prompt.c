@@ -57,12 +57,13 @@ static enum kiln_status print_json(struct run_state *state, const struct kiln_id
         const struct kiln_generated *out, struct kiln_err *err) {
     static const char *const ends[] = {"length", "end", "context"};
     return kiln_out_json(
-            json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o}", "text",
+            json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:o}", "text",
                     kiln_json_text(state->text.data, state->text.len), "prompt_ids",
                     kiln_json_ids(prompt->ids, prompt->len), "ids",
                     kiln_json_ids(out->ids.ids, out->ids.len), "device", state->run.session.dev->id,
                     "graph", kiln_engine_graph(state->run.session.engine) ? "on" : "off",
-                    "stopped_by", ends[out->end], "timings", timings(prompt->len, out)),
+                    "stopped_by", ends[out->end], "timings", timings(prompt->len, out),
+                    "device_memory", kiln_json_memory(&state->run.session)),
             err);
 }
 
@@ -99,6 +100,9 @@ static void print_stats(
         fprintf(stderr, " (%.1f/s)", (double)out->decode_steps / out->decode_seconds);
     }
     fprintf(stderr, "\n");
+    if (state->options->common.verbose) {
+        kiln_print_memory(&state->run.session);
+    }
 }
 
 static enum kiln_status finish_output(struct run_state *state, const struct kiln_ids *prompt,

@@ -25,6 +25,14 @@ struct kiln_load {
     const char *source; // a file that replaces the kernel's own CUDA source, or NULL
 };
 
+// A device's own memory, in bytes.
+struct kiln_dev_memory {
+    uint64_t budget;     // what was free when it was opened
+    uint64_t held, peak; // taken from the driver: now, at most
+    uint64_t used;       // handed out of that
+    uint64_t weights;    // the model file's copy, of what is used
+};
+
 struct kiln_dev_ops {
     void (*close)(struct kiln_dev *dev);
     enum kiln_status (*alloc)(
@@ -67,6 +75,8 @@ struct kiln_dev_ops {
     enum kiln_status (*elapsed)(
             struct kiln_dev *dev, void *from, void *to, double *seconds, struct kiln_err *err);
     void (*unmark)(struct kiln_dev *dev, void *mark); // NULL is fine
+    // Optional (NULL: it has none of its own). The device and its sides have it in common.
+    void (*memory)(struct kiln_dev *dev, struct kiln_dev_memory *memory);
 };
 
 // Kernels that `load` was asked for and that differ: compiled now, taken from the disk, loaded

@@ -23,12 +23,14 @@ static enum kiln_status alloc_values(struct kiln_engine *engine, struct kiln_err
         uint64_t count =
                 i == KILN_VALUE_IDS || i == KILN_VALUE_POSITIONS ? (uint64_t)engine->ubatch : 1;
         KILN_TRY(dev->ops->alloc(dev, count * sizeof(int32_t), &engine->rt->values[i], err));
+        engine->table_bytes += count * sizeof(int32_t);
     }
     const struct kiln_graph *graph = engine->rt->graph;
     for (uint32_t i = 0; i < graph->n_rope; i++) {
         uint64_t bytes = graph->rope[i].len * sizeof(float);
         KILN_TRY(dev->ops->alloc(dev, bytes, &engine->rt->rope[i], err));
         KILN_TRY(dev->ops->upload(dev, engine->rt->rope[i], graph->rope[i].freqs, bytes, err));
+        engine->table_bytes += bytes;
     }
     engine->positions = kiln_calloc((size_t)engine->ubatch, sizeof(*engine->positions));
     return engine->positions ? KILN_STATUS_OK : kiln_err_nomem(err, "the engine");
@@ -233,15 +235,28 @@ void kiln_engine_trace(struct kiln_engine *engine, const struct kiln_trace *trac
     engine->rt->trace = trace;
 }
 
-uint64_t kiln_engine_bytes(const struct kiln_engine *engine) {
-    uint64_t bytes = engine->cache_bytes + kiln_prepared_bytes(engine->rt->prepared);
+void kiln_engine_memory(const struct kiln_engine *engine, struct kiln_engine_memory *memory) {
+    struct kiln_dev *dev = engine->rt->dev;
+    struct kiln_dev_memory own = {0};
+    if (dev->ops->memory) {
+        dev->ops->memory(dev, &own);
+    }
+    *memory = (struct kiln_engine_memory){.weights = own.weights,
+            .expansion = kiln_prepared_bytes(engine->rt->prepared),
+            .kv = engine->cache_bytes,
+            .work = engine->table_bytes};
     for (size_t i = 0; i < engine->n_body; i++) {
-        bytes += kiln_schedule_bytes(engine->body[i]);
+        memory->work += kiln_schedule_bytes(engine->body[i]);
     }
     for (int i = 0; i < 2; i++) {
-        bytes += engine->head[i] ? kiln_schedule_bytes(engine->head[i]) : 0;
+        memory->work += engine->head[i] ? kiln_schedule_bytes(engine->head[i]) : 0;
     }
-    return bytes;
+}
+
+uint64_t kiln_engine_bytes(const struct kiln_engine *engine) {
+    struct kiln_engine_memory memory;
+    kiln_engine_memory(engine, &memory);
+    return memory.expansion + memory.kv + memory.work;
 }
 
 void kiln_engine_truncate(struct kiln_engine *engine, int64_t n_past) {

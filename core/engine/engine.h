@@ -17,6 +17,14 @@
 struct kiln_engine;
 struct kiln_trace; // engine/schedule.h
 
+// Device memory, in bytes, by what it is for.
+struct kiln_engine_memory {
+    uint64_t weights;   // the device's copy of the model file; 0 where it reads the file's mapping
+    uint64_t expansion; // prepared weights, beside those
+    uint64_t kv;
+    uint64_t work; // activations, workspaces, tables, values
+};
+
 struct kiln_engine_params {
     const struct kiln_model *model; // all of these outlive the engine
     struct kiln_registry *registry;
@@ -39,6 +47,7 @@ int64_t kiln_engine_n_past(const struct kiln_engine *engine); // tokens in them
 int kiln_engine_graph(const struct kiln_engine *engine);
 // Bytes of device memory beside the weights: caches, activations, prepared weights.
 uint64_t kiln_engine_bytes(const struct kiln_engine *engine);
+void kiln_engine_memory(const struct kiln_engine *engine, struct kiln_engine_memory *memory);
 
 // Who watches the steps of evaluations from now on; NULL: nobody. *trace outlives its use.
 void kiln_engine_trace(struct kiln_engine *engine, const struct kiln_trace *trace);

@@ -27,7 +27,7 @@ struct kiln_engine {
     size_t n_body;
     float *logits;      // (rows of the head, V), made when first wanted
     int32_t *positions; // (ubatch)
-    uint64_t cache_bytes;
+    uint64_t cache_bytes, table_bytes;
     const struct kiln_range *prefill_range, *decode_range;
 };
 

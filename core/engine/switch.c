@@ -54,6 +54,7 @@ enum kiln_status kiln_follower_begin(struct kiln_follower **out, struct kiln_eng
         rt->rope[0] = engine->rt->rope[0];
         rt->rope[1] = engine->rt->rope[1];
         next->positions = engine->positions;
+        next->table_bytes = engine->table_bytes;
     }
     follower->rows[follower->n_rows++] = next->ubatch;
     follower->rows[follower->n_rows++] = 1;

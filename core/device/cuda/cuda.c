@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,15 +11,74 @@ struct kiln_cuda *kiln_cuda_of(struct kiln_dev *dev) {
     return (struct kiln_cuda *)(void *)dev;
 }
 
-enum kiln_status kiln_cuda_check(
-        struct kiln_cuda *cuda, int result, const char *call, struct kiln_err *err) {
-    char what[256];
+// ---- Failures -----------------------------------------------------------------------------------
+
+// Results after which the context is lost: what the driver calls sticky.
+static int is_fatal(int result) {
+    enum {
+        ECC_UNCORRECTABLE = 214,
+        NVLINK_UNCORRECTABLE = 220,
+        ILLEGAL_ADDRESS = 700,
+        LAUNCH_TIMEOUT = 702,
+        CONTEXT_IS_DESTROYED = 709,
+        ASSERT = 710,
+        HARDWARE_STACK_ERROR = 714, // to LAUNCH_FAILED: illegal instruction, misaligned address …
+        LAUNCH_FAILED = 719,
+        UNKNOWN = 999
+    };
+    return result == ECC_UNCORRECTABLE || result == NVLINK_UNCORRECTABLE ||
+           result == ILLEGAL_ADDRESS || result == LAUNCH_TIMEOUT ||
+           result == CONTEXT_IS_DESTROYED || result == ASSERT ||
+           (result >= HARDWARE_STACK_ERROR && result <= LAUNCH_FAILED) || result == UNKNOWN;
+}
+
+enum kiln_status kiln_cuda_alive(const struct kiln_cuda *cuda, struct kiln_err *err) {
+    const struct kiln_cuda_shared *shared = cuda->shared;
+    if (atomic_load(&shared->fatal_state) != KILN_CUDA_FATAL_SET) {
+        return KILN_STATUS_OK;
+    }
+    return kiln_err_set(err, shared->fatal.status, "%s", shared->fatal.text);
+}
+
+enum kiln_status kiln_cuda_check_for(struct kiln_cuda *cuda, int result, const char *call,
+        const char *what, struct kiln_err *err) {
+    struct kiln_err here = {0};
     if (result == 0) {
         return KILN_STATUS_OK;
     }
-    snprintf(what, sizeof(what), "the kernel launched last was %s",
-            cuda->last[0] ? cuda->last : "none");
-    return kiln_cu_check(&cuda->cu, result, call, what, err);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
+    here.status = kiln_cu_check(&cuda->cu, result, call, what, &here);
+    int none = KILN_CUDA_FATAL_NONE;
+    if (is_fatal(result) && atomic_compare_exchange_strong(
+                                    &cuda->shared->fatal_state, &none, KILN_CUDA_FATAL_WRITTEN)) {
+        cuda->shared->fatal = here;
+        atomic_store(&cuda->shared->fatal_state, KILN_CUDA_FATAL_SET);
+    }
+    return kiln_err_set(err, here.status, "%s", here.text);
+}
+
+enum kiln_status kiln_cuda_check(
+        struct kiln_cuda *cuda, int result, const char *call, struct kiln_err *err) {
+    char what[640];
+    if (result == 0) {
+        return KILN_STATUS_OK;
+    }
+    if (!cuda->last[0]) {
+        return kiln_cuda_check_for(cuda, result, call, "no kernel was launched before", err);
+    }
+    const char *others = "";
+    if (is_fatal(result) && cuda->unwaited > 1) {
+        others = "; of what was not waited for, another kernel may be at fault: "
+                 "CUDA_LAUNCH_BLOCKING=1 with --graph off names it";
+    }
+    snprintf(what, sizeof(what),
+            "%s was %s, grid %u,%u,%u, block %u,%u,%u, %u bytes of shared memory%s",
+            cuda->replayed ? "a recorded decode step was launched last; the kernel before it"
+                           : "the kernel launched last",
+            cuda->last, cuda->last_grid[0], cuda->last_grid[1], cuda->last_grid[2],
+            cuda->last_block[0], cuda->last_block[1], cuda->last_block[2], cuda->last_shared,
+            others);
+    return kiln_cuda_check_for(cuda, result, call, what, err);
 }
 
 static void shared_finish(struct kiln_cuda *cuda) {
@@ -27,6 +87,7 @@ static void shared_finish(struct kiln_cuda *cuda) {
         kiln_cuda_modules_finish(cuda);
         kiln_cuda_weights_finish(cuda);
         kiln_jit_close(shared->jit);
+        kiln_cuda_memory_close(shared->memory);
         pthread_mutex_destroy(&shared->jit_lock);
         pthread_mutex_destroy(&shared->lock);
         kiln_free(shared);
@@ -54,28 +115,45 @@ static enum kiln_status cuda_alloc(
         struct kiln_dev *dev, uint64_t bytes, void **addr, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
     uint64_t at = 0;
-    int result = cuda->cu.mem_alloc(&at, bytes ? bytes : 1);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
+    int result = kiln_cuda_memory_take(cuda->shared->memory, bytes, &at);
+    if (result < 0) {
+        return kiln_err_nomem(err, "the books of the device's memory");
+    }
     if (result != 0) {
-        size_t free_bytes = 0, total = 0;
-        char what[256];
-        cuda->cu.mem_info(&free_bytes, &total);
-        snprintf(what, sizeof(what), "%llu bytes wanted, %zu of %zu free on %s",
-                (unsigned long long)bytes, free_bytes, total, cuda->names.name);
-        return kiln_cu_check(&cuda->cu, result, "cuMemAlloc", what, err);
+        struct kiln_dev_memory memory;
+        char what[400];
+        dev->ops->memory(dev, &memory);
+        snprintf(what, sizeof(what),
+                "%" PRIu64 " bytes wanted; kiln holds %" PRIu64 " (%" PRIu64
+                " of them weights) and had a budget of %" PRIu64
+                " on %s; a smaller -c or -ub needs less",
+                bytes, memory.held, memory.weights, memory.budget, cuda->names.name);
+        return kiln_cuda_check_for(cuda, result, "cuMemAlloc", what, err);
     }
     *addr = (void *)(uintptr_t)at;
     return KILN_STATUS_OK;
 }
 
 static void cuda_free(struct kiln_dev *dev, void *addr) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
     if (addr) {
-        kiln_cuda_of(dev)->cu.mem_free((uint64_t)(uintptr_t)addr);
+        // What is queued may still use it. A failure is told by the next call that can.
+        (void)cuda->cu.stream_sync(cuda->stream);
+        kiln_cuda_memory_give(cuda->shared->memory, (uint64_t)(uintptr_t)addr);
     }
+}
+
+static void cuda_memory(struct kiln_dev *dev, struct kiln_dev_memory *memory) {
+    const struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    kiln_cuda_memory_count(cuda->shared->memory, memory);
+    memory->weights = atomic_load(&cuda->shared->weight_bytes);
 }
 
 static enum kiln_status cuda_upload(
         struct kiln_dev *dev, void *to, const void *from, uint64_t bytes, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
     // From pageable memory: the driver has taken the bytes when the call returns.
     return kiln_cuda_check(cuda,
             cuda->cu.upload((uint64_t)(uintptr_t)to, from, bytes, cuda->stream),
@@ -84,12 +162,16 @@ static enum kiln_status cuda_upload(
 
 static enum kiln_status cuda_sync(struct kiln_dev *dev, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
-    return kiln_cuda_check(cuda, cuda->cu.stream_sync(cuda->stream), "cuStreamSynchronize", err);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
+    KILN_TRY(kiln_cuda_check(cuda, cuda->cu.stream_sync(cuda->stream), "cuStreamSynchronize", err));
+    cuda->unwaited = 0;
+    return KILN_STATUS_OK;
 }
 
 static enum kiln_status cuda_download(
         struct kiln_dev *dev, void *to, const void *from, uint64_t bytes, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
     KILN_TRY(kiln_cuda_check(cuda,
             cuda->cu.download(to, (uint64_t)(uintptr_t)from, bytes, cuda->stream),
             "cuMemcpyDtoHAsync", err));
@@ -99,6 +181,7 @@ static enum kiln_status cuda_download(
 static enum kiln_status cuda_copy(
         struct kiln_dev *dev, void *to, const void *from, uint64_t bytes, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
     return kiln_cuda_check(cuda,
             cuda->cu.copy((uint64_t)(uintptr_t)to, (uint64_t)(uintptr_t)from, bytes, cuda->stream),
             "cuMemcpyDtoDAsync", err);
@@ -107,6 +190,7 @@ static enum kiln_status cuda_copy(
 static enum kiln_status cuda_zero(
         struct kiln_dev *dev, void *addr, uint64_t bytes, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
     return kiln_cuda_check(cuda, cuda->cu.fill((uint64_t)(uintptr_t)addr, 0, bytes, cuda->stream),
             "cuMemsetD8Async", err);
 }
@@ -142,12 +226,14 @@ static void cuda_unmark(struct kiln_dev *dev, void *mark) {
 
 static enum kiln_status cuda_record_begin(struct kiln_dev *dev, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
     return kiln_cuda_check(cuda, cuda->cu.capture_begin(cuda->stream, KILN_CU_CAPTURE_RELAXED),
             "cuStreamBeginCapture", err);
 }
 
 static enum kiln_status cuda_record_end(struct kiln_dev *dev, void **graph, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
     void *captured = NULL;
     KILN_TRY(kiln_cuda_check(
             cuda, cuda->cu.capture_end(cuda->stream, &captured), "cuStreamEndCapture", err));
@@ -159,6 +245,9 @@ static enum kiln_status cuda_record_end(struct kiln_dev *dev, void **graph, stru
 
 static enum kiln_status cuda_replay(struct kiln_dev *dev, void *graph, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
+    cuda->replayed = 1;
+    cuda->unwaited += 2; // it holds more than one kernel
     return kiln_cuda_check(cuda, cuda->cu.graph_launch(graph, cuda->stream), "cuGraphLaunch", err);
 }
 
@@ -223,6 +312,7 @@ static const struct kiln_dev_ops cuda_ops = {
         .mark = cuda_mark,
         .elapsed = cuda_elapsed,
         .unmark = cuda_unmark,
+        .memory = cuda_memory,
 };
 
 // ---- Opening ------------------------------------------------------------------------------------
@@ -294,6 +384,7 @@ static enum kiln_status start(struct kiln_cuda *cuda, int32_t number,
     KILN_TRY(kiln_cu_check(cu, cu->stream_create(&cuda->stream, KILN_CU_STREAM_NON_BLOCKING),
             "cuStreamCreate", cuda->names.name, err));
     KILN_TRY(make_shared(cuda, settings, err));
+    KILN_TRY(kiln_cuda_memory_open(&cuda->shared->memory, cu, err));
     uint32_t threads = settings->threads ? settings->threads : kiln_cpu_count();
     return kiln_pool_create(&cuda->dev.pool, threads, err);
 }

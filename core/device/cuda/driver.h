@@ -33,6 +33,7 @@ struct kiln_cu_tensor_map {
 };
 
 enum {
+    KILN_CU_ERROR_NO_MEMORY = 2,
     KILN_CU_ERROR_NO_DEVICE = 100,
     KILN_CU_STREAM_NON_BLOCKING = 1,
     KILN_CU_CAPTURE_RELAXED = 2,

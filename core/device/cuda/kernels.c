@@ -97,7 +97,7 @@ static enum kiln_status allow_shared(struct kiln_cuda *cuda, const struct kiln_c
         uint32_t bytes, struct kiln_err *err) {
     const struct kiln_cu *cu = &cuda->cu;
     int fixed = 0;
-    KILN_TRY(kiln_cu_check(cu,
+    KILN_TRY(kiln_cuda_check_for(cuda,
             cu->function_get(&fixed, KILN_CU_FUNC_STATIC_SHARED, module->function),
             "cuFuncGetAttribute", module->label, err));
     if ((int64_t)fixed + bytes > cuda->dev.desc.smem_block_optin) {
@@ -109,7 +109,7 @@ static enum kiln_status allow_shared(struct kiln_cuda *cuda, const struct kiln_c
     if (bytes == 0) {
         return KILN_STATUS_OK;
     }
-    return kiln_cu_check(cu,
+    return kiln_cuda_check_for(cuda,
             cu->function_set(module->function, KILN_CU_FUNC_MAX_DYNAMIC_SHARED, (int)bytes),
             "cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES)", module->label, err);
 }
@@ -121,9 +121,10 @@ static enum kiln_status load_module(struct kiln_cuda *cuda, const struct kiln_ji
     snprintf(module->label, sizeof(module->label), "%s (%s)",
             item->image.label ? item->image.label : "kernel",
             item->image.geometry ? item->image.geometry : "");
-    KILN_TRY(kiln_cu_check(cu, cu->module_load(&module->module, item->image.data, 0, NULL, NULL),
-            "cuModuleLoadDataEx", module->label, err));
-    KILN_TRY(kiln_cu_check(cu,
+    KILN_TRY(kiln_cuda_check_for(cuda,
+            cu->module_load(&module->module, item->image.data, 0, NULL, NULL), "cuModuleLoadDataEx",
+            module->label, err));
+    KILN_TRY(kiln_cuda_check_for(cuda,
             cu->module_function(&module->function, module->module, item->image.entry),
             "cuModuleGetFunction", module->label, err));
     return allow_shared(cuda, module, item->request.launch->shared_bytes, err);
@@ -265,6 +266,7 @@ static enum kiln_status load_batch(struct kiln_cuda *cuda, struct batch *batch, 
 enum kiln_status kiln_cuda_load(struct kiln_dev *dev, const struct kiln_load *loads, size_t count,
         struct kiln_dev_kernel **ready, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
     struct batch batch = {.items = kiln_calloc(count, sizeof(*batch.items)),
             .item_of = kiln_calloc(count, sizeof(*batch.item_of))};
     for (size_t i = 0; i < count; i++) {
@@ -321,7 +323,7 @@ static enum kiln_status encode_map(struct kiln_cuda *cuda, const struct kiln_dev
                     : map->l2_promotion >= 128 ? 2
                     : map->l2_promotion >= 64  ? 1
                                                : 0;
-    return kiln_cu_check(&cuda->cu,
+    return kiln_cuda_check_for(cuda,
             cuda->cu.tensor_map(encoded, map_type(map->dtype), map->rank, base, map->dims,
                     map->strides + 1, map->box, map->elem_strides, 0, (int)map->swizzle, promotion,
                     0),
@@ -385,6 +387,7 @@ enum kiln_status kiln_cuda_launch(struct kiln_dev *dev, struct kiln_dev_kernel *
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
     struct params params;
     struct kiln_cu_launch_attr attrs[3] = {0};
+    KILN_TRY(kiln_cuda_alive(cuda, err));
     if (launch->n_args > MAX_ARGS) {
         return kiln_err_set(err, KILN_STATUS_DEVICE, "%s: %u arguments, at most %d are allowed",
                 ready->label, launch->n_args, MAX_ARGS);
@@ -399,7 +402,11 @@ enum kiln_status kiln_cuda_launch(struct kiln_dev *dev, struct kiln_dev_kernel *
             .n_attrs = fill_attrs(launch, dev->desc.cc, attrs),
     };
     snprintf(cuda->last, sizeof(cuda->last), "%s", ready->label);
-    return kiln_cu_check(&cuda->cu,
-            cuda->cu.launch(&config, ready->function, params.pointers, NULL), "cuLaunchKernelEx",
-            ready->label, err);
+    memcpy(cuda->last_grid, launch->grid, sizeof(cuda->last_grid));
+    memcpy(cuda->last_block, launch->block, sizeof(cuda->last_block));
+    cuda->last_shared = launch->shared_bytes;
+    cuda->replayed = 0;
+    cuda->unwaited++;
+    return kiln_cuda_check(cuda, cuda->cu.launch(&config, ready->function, params.pointers, NULL),
+            "cuLaunchKernelEx", err);
 }

@@ -16,12 +16,12 @@ static enum kiln_status make_stages(struct kiln_cuda *cuda, struct kiln_err *err
     struct kiln_cuda_shared *shared = cuda->shared;
     for (int i = 0; i < KILN_CUDA_STAGES; i++) {
         if (!shared->stage[i]) {
-            KILN_TRY(kiln_cu_check(cu, cu->host_alloc(&shared->stage[i], STAGE_BYTES, 0),
+            KILN_TRY(kiln_cuda_check_for(cuda, cu->host_alloc(&shared->stage[i], STAGE_BYTES, 0),
                     "cuMemHostAlloc", "pinned memory for the upload", err));
         }
         if (!shared->staged[i]) {
-            KILN_TRY(kiln_cu_check(cu, cu->event_create(&shared->staged[i], 2), "cuEventCreate",
-                    "an event for the upload", err));
+            KILN_TRY(kiln_cuda_check_for(cuda, cu->event_create(&shared->staged[i], 2),
+                    "cuEventCreate", "an event for the upload", err));
         }
     }
     return KILN_STATUS_OK;
@@ -91,6 +91,7 @@ static enum kiln_status get(struct kiln_cuda *cuda, const void *data, uint64_t b
     shared->weights[at] = (struct kiln_cuda_weight){
             .data = data, .bytes = bytes, .addr = (uint64_t)(uintptr_t)to};
     shared->n_weights++;
+    atomic_fetch_add(&shared->weight_bytes, bytes);
     *addr = to;
     return KILN_STATUS_OK;
 }
@@ -98,6 +99,7 @@ static enum kiln_status get(struct kiln_cuda *cuda, const void *data, uint64_t b
 enum kiln_status kiln_cuda_weights(
         struct kiln_dev *dev, const void *data, uint64_t bytes, void **addr, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
     pthread_mutex_lock(&cuda->shared->lock);
     enum kiln_status status = get(cuda, data, bytes, addr, err);
     pthread_mutex_unlock(&cuda->shared->lock);
@@ -106,10 +108,7 @@ enum kiln_status kiln_cuda_weights(
 
 void kiln_cuda_weights_finish(struct kiln_cuda *cuda) {
     struct kiln_cuda_shared *shared = cuda->shared;
-    for (size_t i = 0; i < shared->n_weights; i++) {
-        cuda->cu.mem_free(shared->weights[i].addr);
-    }
-    kiln_free(shared->weights);
+    kiln_free(shared->weights); // what they point to goes with the pool
     for (int i = 0; i < KILN_CUDA_STAGES; i++) {
         if (shared->stage[i]) {
             cuda->cu.host_free(shared->stage[i]);

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Runs on the CUDA device over a driver that does nothing, or fails where the test says (fake.c).
+
+usage: test_cuda_fake.py KILN SOURCE_ROOT FAKE LISTENER (or ''). Exit status 1 when a case fails.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+kiln, source, fake, listener = sys.argv[1:5]
+model = os.path.join(source, "tests/golden/tiny/llama-quant-q4_k_m.gguf")
+failures = 0
+
+
+def check(what, condition, more=""):
+    global failures
+    print("ok  " if condition else "FAIL", what, "" if condition else more, flush=True)
+    failures += not condition
+
+
+class Runs:
+    """Runs of kiln in a folder of their own, all with one kernel cache."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.log = os.path.join(folder, "log")
+        self.prompt = os.path.join(folder, "ids")
+        with open(self.prompt, "w", encoding="ascii") as file:
+            file.write("1 2 3")
+
+    def kiln(self, *args, **env):
+        return subprocess.run([kiln, *args], capture_output=True, text=True, timeout=100, check=False, env=dict(
+            os.environ, KILN_CUDA=fake, KILN_NVRTC=fake, KILN_CACHE_DIR=os.path.join(self.folder, "cache"),
+            FAKE_CUDA_LOG=self.log, **env))
+
+    def run(self, *args, **env):
+        return self.kiln("run", "-m", model, "--device", "cuda", "--prompt-ids", self.prompt, "-n", "4", "--greedy",
+                         "--json", *args, **env)
+
+    def calls(self):
+        with open(self.log, encoding="ascii") as file:
+            return {name: int(n) for name, n in (line.split() for line in file)}
+
+
+def good_run(runs, what, *args, **env):
+    result = runs.run(*args, **env)
+    check(what, result.returncode == 0, result.stderr)
+    return json.loads(result.stdout), runs.calls()
+
+
+def graph_cases(runs):
+    on, on_calls = good_run(runs, "a run")
+    check("it has a graph", on["device"] == "cuda:0" and on["graph"] == "on")
+    # The decode step's body three times, the head behind it and once behind the prefill.
+    check("every decode step is one replay", on_calls["cuGraphLaunch"] == 3 + 4, str(on_calls))
+    check("recorded once", on_calls["cuGraphInstantiateWithFlags"] == 2)
+    off, off_calls = good_run(runs, "--graph off", "--graph", "off")
+    check("it has none", off["graph"] == "off" and "cuGraphLaunch" not in off_calls
+          and "cuStreamBeginCapture_v2" not in off_calls, str(off_calls))
+    check("every launch is queued by itself", off_calls["cuLaunchKernelEx"] > on_calls["cuLaunchKernelEx"])
+    check("the same ids", on["ids"] == off["ids"])
+    check("by the configuration", good_run(runs, "graph = off", "--set", "engine.graph=off")[0]["graph"] == "off")
+    check("all memory is given back", on_calls["bytes"] == off_calls["bytes"] == 0)
+    if listener:
+        heard = os.path.join(runs.folder, "heard")
+        env = {"NVTX_INJECTION64_PATH": listener, "LISTENER_OUT": heard}
+        document, calls = good_run(runs, "with a listener", **env)
+        check("a listener turns it off", document["graph"] == "off" and "cuGraphLaunch" not in calls)
+        with open(heard, encoding="utf-8") as file:
+            text = file.read()
+        slot = re.findall(r"> \d+ (attention\.\w+ .*)", text)
+        check("a range tells variant and geometry", any(re.search(r"^attention\.prefill fap2 .*FA_TQ=\d+", name)
+              for name in slot), str(slot))
+        check("layers of the prefill and three decode steps", len(re.findall("> 1 layer 1$", text, re.M)) == 4)
+        document, _ = good_run(runs, "--graph on with a listener", "--graph", "on", **env)
+        check("who asks for it has it", document["graph"] == "on")
+
+
+def memory_cases(runs):
+    document, calls = good_run(runs, "memory", "-c", "256")
+    memory = document["device_memory"]
+    named = sum(memory[name] for name in ("weights", "expansion", "kv", "work"))
+    # Of a piece at most 511 bytes are lost; a tiny model has a hundred.
+    check("what is used is named", named <= memory["used"] < named + 100 * 512, str(memory))
+    check("held, peak, budget", memory["used"] <= memory["held"] <= memory["peak"] < memory["budget"] == 1 << 30)
+    check("a pool, not an allocation a tensor", calls["cuMemAlloc_v2"] <= 4, str(calls))
+    check("the cache of 256 tokens", memory["kv"] == 256 * 64 * 2 * 2 * 2, str(memory))
+    expanded, _ = good_run(runs, "expanded weights", "-c", "256", "--set", "matmul.*.prefill.variant=f16_expand")
+    # f16 of the layers' matmuls: 1.5 MB at least for what is 0.4 MB in the file.
+    check("expansion is told", expanded["device_memory"]["expansion"] > 2 * memory["weights"]
+          and expanded["device_memory"]["weights"] == memory["weights"], str(expanded["device_memory"]))
+    said = runs.run("-v").stderr
+    check("-v says it", re.search(r"weights [\d.]+, expanded weights 0.0, KV cache .*at most .*budget of 1024.0", said),
+          said)
+    for mib in (1, 3):
+        result = runs.run("-c", "1024", FAKE_CUDA_MEMORY=str(mib << 20))
+        check("%d MiB are not enough" % mib, result.returncode == 4 and re.search(
+            r"cuMemAlloc failed with FAKE_OUT_OF_MEMORY .* bytes wanted; kiln holds .* budget of %d" % (mib << 20),
+            result.stderr), result.stderr)
+
+
+def fault_cases(runs):
+    out = os.path.join(runs.folder, "tokens")
+    calls = good_run(runs, "a run to count calls")[1]
+    off_calls = good_run(runs, "another without a graph", "--graph", "off")[1]
+    for name, code in (("cuStreamSynchronize", 700), ("cuMemcpyHtoDAsync_v2", 719), ("cuMemcpyDtoHAsync_v2", 716),
+                       ("cuMemcpyDtoDAsync_v2", 715), ("cuLaunchKernelEx", 702), ("cuGraphLaunch", 700),
+                       ("cuStreamEndCapture", 718), ("cuEventSynchronize", 714), ("cuModuleLoadDataEx", 700),
+                       ("cuMemHostAlloc", 999), ("cuMemAlloc_v2", 700)):
+        graph = "on" if name in calls and name not in off_calls else "off"
+        total = (calls if graph == "on" else off_calls)[name]
+        if name == "cuStreamSynchronize":
+            total = 6  # further ones are of the end, when all has been said
+        for number in sorted({1, (total + 1) // 2, total}):
+            with open(out, "w", encoding="ascii") as file:
+                file.write("before\n")
+            result = runs.run("--graph", graph, "--tokens-out", out, FAKE_CUDA_FAIL="%s %d %d" % (name, number, code))
+            what = "fault %d in %s %d of %d" % (code, name, number, total)
+            call = re.sub("_v2$", "", name)
+            check(what, result.returncode == 4 and re.search(r"^kiln: .*%s failed with FAKE_FAULT \(%d" % (call, code),
+                  result.stderr) and result.stderr.count("\n") == 1 and not result.stdout, result.stderr + result.stdout)
+            if name in ("cuMemcpyDtoHAsync_v2", "cuGraphLaunch", "cuLaunchKernelEx", "cuMemcpyDtoDAsync_v2"):
+                check(what + " names the kernel", re.search(r"kernel \w+ \(.*\w+=\d+.*\), grid \d+,\d+,\d+, block \d+",
+                      result.stderr), result.stderr)
+            with open(out, encoding="ascii") as file:
+                check(what + " leaves files alone", file.read() == "before\n")
+            check(what + " gives all memory back", runs.calls()["bytes"] == 0)
+    result = runs.kiln("cache", "verify")
+    check("the cache is whole", result.returncode == 0, result.stdout + result.stderr)
+    env = {"KILN_NO_COMPILE": "1"}
+    good_run(runs, "and serves", **env)
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    all_runs = Runs(scratch)
+    graph_cases(all_runs)
+    memory_cases(all_runs)
+    fault_cases(all_runs)
+sys.exit(1 if failures else 0)
