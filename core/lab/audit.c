@@ -11,6 +11,11 @@ static enum kiln_status nomem(struct kiln_err *err) {
 }
 
 void kiln_audit_finish(struct kiln_audit *audit) {
+    for (size_t i = 0; i < audit->count; i++) {
+        if (audit->kernels[i].structure) { // itself in the arena
+            kiln_structure_finish(audit->kernels[i].structure);
+        }
+    }
     kiln_free(audit->kernels);
     kiln_free(audit->no_compiler);
     kiln_arena_finish(&audit->arena);
@@ -146,6 +151,57 @@ enum kiln_status kiln_audit_make(struct kiln_audit *audit, const struct kiln_ker
     return KILN_STATUS_OK;
 }
 
+// ---- Compiling ----------------------------------------------------------------------------------
+
+// What a kernel's PTX shows. A kernel whose PTX cannot be had or read goes without.
+static enum kiln_status add_structure(struct kiln_audit *audit, struct kiln_audit_kernel *kernel,
+        const struct kiln_jit_item *ptx, struct kiln_err *err) {
+    struct kiln_err ignored = {0};
+    if (ptx->status != KILN_STATUS_OK || !ptx->image.ptx) {
+        return KILN_STATUS_OK;
+    }
+    struct kiln_structure *structure = kiln_arena_calloc(&audit->arena, 1, sizeof(*structure));
+    if (!structure) {
+        return nomem(err);
+    }
+    enum kiln_status status =
+            kiln_structure_read(structure, ptx->image.data, ptx->image.entry, &ignored);
+    if (status == KILN_STATUS_OK) {
+        kernel->structure = structure;
+    } else {
+        kiln_structure_finish(structure);
+    }
+    return status == KILN_STATUS_NOMEM ? nomem(err) : KILN_STATUS_OK;
+}
+
+// PTX is compiled (and cached) for itself: it is what still has the source's lines.
+static enum kiln_status add_structures(
+        struct kiln_audit *audit, struct kiln_jit *jit, struct kiln_err *err) {
+    struct kiln_err ignored = {0}; // failures have been told of the machine code
+    size_t n = 0;
+    struct kiln_jit_item *items = kiln_calloc(audit->count + 1, sizeof(*items));
+    if (!items) {
+        return nomem(err);
+    }
+    for (size_t i = 0; i < audit->count; i++) {
+        if (audit->kernels[i].item && audit->kernels[i].item->image.data) {
+            items[n] = (struct kiln_jit_item){.request = audit->kernels[i].item->request};
+            items[n++].request.ptx = 1;
+        }
+    }
+    enum kiln_status status = n ? kiln_jit_run(jit, items, n, 0, &ignored) : KILN_STATUS_OK;
+    status = status == KILN_STATUS_NOMEM ? nomem(err) : KILN_STATUS_OK;
+    n = 0;
+    for (size_t i = 0; status == KILN_STATUS_OK && i < audit->count; i++) {
+        if (audit->kernels[i].item && audit->kernels[i].item->image.data) {
+            status = add_structure(audit, &audit->kernels[i], &items[n++], err);
+        }
+    }
+    kiln_jit_items_finish(items, audit->count);
+    kiln_free(items);
+    return status;
+}
+
 enum kiln_status kiln_audit_compile(struct kiln_audit *audit, struct kiln_kernel_set *set,
         struct kiln_jit *jit, struct kiln_err *err) {
     struct kiln_err why = {0}, first = {0};
@@ -162,6 +218,9 @@ enum kiln_status kiln_audit_compile(struct kiln_audit *audit, struct kiln_kernel
         return nomem(err);
     }
     KILN_TRY(kiln_audit_make(audit, set, compiler, err));
+    if (compiler) {
+        KILN_TRY(add_structures(audit, jit, err));
+    }
     if (status != KILN_STATUS_OK && err) {
         *err = first;
     }

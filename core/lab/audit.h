@@ -1,5 +1,6 @@
-// audit: what each kernel of a set (engine/kernel_set.h) costs on a device, by arithmetic: shared
-// memory, registers, blocks and warps a multiprocessor, bank conflicts by site, bytes and flops.
+// audit: what each kernel of a set (engine/kernel_set.h) costs on a device, by arithmetic: which
+// stage runs where, shared memory, registers, blocks and warps a multiprocessor, bank conflicts by
+// site, bytes and flops.
 //
 // Every figure here is of the grade "derived": from the plan, the compiled kernel and the device's
 // description. Nothing is run, and the device need not be there.
@@ -10,6 +11,7 @@
 #include "base/status.h"
 #include "engine/kernel_set.h"
 #include "jit/occupancy.h"
+#include "lab/structure.h"
 #include "plugin/arena.h"
 
 #include <stddef.h>
@@ -38,6 +40,7 @@ struct kiln_audit_kernel {
     struct kiln_audit_bank *banks;
     uint32_t n_banks, n_calls;
     struct kiln_audit_call *calls;
+    struct kiln_structure *structure; // NULL: not known
 };
 
 struct kiln_audit {

@@ -55,6 +55,11 @@ static int occupancy(const struct kiln_audit_kernel *kernel, double *value) {
     return give(has_occupancy(kernel), kernel->occupancy.occupancy, value);
 }
 
+static int barriers_per_turn(const struct kiln_audit_kernel *kernel, double *value) {
+    const struct kiln_structure_loop *loop = kiln_audit_main_loop(kernel);
+    return give(loop != NULL, loop ? loop->barriers : 0, value);
+}
+
 static const struct kiln_audit_figure figures[] = {
         {"smem_requested", 0, smem_requested},
         {"smem_layout", 0, smem_layout},
@@ -67,6 +72,7 @@ static const struct kiln_audit_figure figures[] = {
         {"blocks_per_sm_layout", 0, blocks_per_sm_layout},
         {"warps_per_sm", 0, warps_per_sm},
         {"occupancy", 1, occupancy},
+        {"barriers_per_turn", 0, barriers_per_turn},
 };
 
 const struct kiln_audit_figure *kiln_audit_figure_at(size_t index) {

@@ -17,6 +17,19 @@ const struct kiln_audit_figure *kiln_audit_figure_at(size_t index);
 
 // Bytes that spilling moves, both ways; -1: not known.
 int64_t kiln_audit_spills(const struct kiln_audit_kernel *kernel);
+// The loop that a turn is counted of: the one with most work of the tensor cores, else with most
+// barriers. NULL: not known, or there is none.
+const struct kiln_structure_loop *kiln_audit_main_loop(const struct kiln_audit_kernel *kernel);
+// "tensor cores, shared memory, ALU": what a line's instructions use of them; "" for none.
+enum {
+    KILN_AUDIT_UNITS = 64
+};
+void kiln_audit_units(const struct kiln_structure_line *line, char text[KILN_AUDIT_UNITS]);
+// "mma", "ldmatrix" …: of enum kiln_structure_class.
+const char *kiln_audit_class_name(unsigned kind);
+// The line's text in the kernel's own source, blanks around it left out. 0: it is not there.
+size_t kiln_audit_source_line(const struct kiln_audit_kernel *kernel,
+        const struct kiln_structure_line *line, const char **text);
 // The kernel did compile, or nothing was compiled.
 int kiln_audit_is_sound(const struct kiln_audit_kernel *kernel);
 

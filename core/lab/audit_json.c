@@ -84,6 +84,55 @@ static json_t *limiters_json(const struct kiln_occupancy *occupancy) {
     return array;
 }
 
+static json_t *counts_json(const uint32_t counts[KILN_STRUCTURE_CLASSES]) {
+    json_t *object = json_object();
+    for (unsigned i = 0; i < KILN_STRUCTURE_CLASSES; i++) {
+        if (counts[i]) {
+            set(&object, kiln_audit_class_name(i), json_integer((json_int_t)counts[i]));
+        }
+    }
+    return object;
+}
+
+static json_t *loop_json(const struct kiln_structure_loop *loop) {
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "file", loop->file, "line",
+            (json_int_t)loop->line, "depth", (json_int_t)loop->depth, "barriers",
+            (json_int_t)loop->barriers, "barriers_not_every_turn", (json_int_t)loop->sometimes,
+            "instructions", counts_json(loop->counts));
+}
+
+static json_t *line_json(
+        const struct kiln_audit_kernel *kernel, const struct kiln_structure_line *line) {
+    char units[KILN_AUDIT_UNITS];
+    const char *source = NULL;
+    kiln_audit_units(line, units);
+    json_t *object = json_pack("{s:s, s:I, s:s, s:o}", "file", line->file, "line",
+            (json_int_t)line->line, "units", units, "instructions", counts_json(line->counts));
+    size_t len = kiln_audit_source_line(kernel, line, &source);
+    if (object && len > 0) {
+        set(&object, "source", json_stringn(source, len));
+    }
+    return object;
+}
+
+static json_t *structure_json(const struct kiln_audit_kernel *kernel) {
+    const struct kiln_structure *structure = kernel->structure;
+    if (!structure) {
+        return json_null();
+    }
+    json_t *loops = json_array(), *lines = json_array();
+    for (size_t i = 0; i < structure->n_loops; i++) {
+        append(&loops, loop_json(&structure->loops[i]));
+    }
+    for (size_t i = 0; i < structure->n_lines; i++) {
+        append(&lines, line_json(kernel, &structure->lines[i]));
+    }
+    return json_pack("{s:s, s:o, s:I, s:I, s:o}", "grade", "derived", "loops",
+            structure->loops_known ? loops : (json_decref(loops), json_null()),
+            "barriers_outside_loops", (json_int_t)structure->barriers_outside, "calls",
+            (json_int_t)structure->calls, "lines", lines);
+}
+
 static json_t *figure_json(
         const struct kiln_audit_figure *figure, const struct kiln_audit_kernel *kernel) {
     double value;
@@ -120,6 +169,7 @@ static json_t *kernel_json(const struct kiln_audit_kernel *kernel) {
     set(&object, "limiter", text_or_null(kiln_occupancy_limiter(&kernel->occupancy)));
     set(&object, "limiters", limiters_json(&kernel->occupancy));
     set(&object, "banks", banks_json(kernel));
+    set(&object, "structure", structure_json(kernel));
     if (!kiln_audit_is_sound(kernel)) {
         set(&object, "error", json_string(kernel->item->err.text));
     }

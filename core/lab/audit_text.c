@@ -1,5 +1,5 @@
-// audit_text: an audit for people: a heading a kernel, then resources, behaviour and work, each
-// line with its grade.
+// audit_text: an audit for people: a heading a kernel, then structure, resources, behaviour and
+// work, each line with its grade.
 #include "lab/audit.h"
 
 #include "lab/audit_impl.h"
@@ -36,6 +36,68 @@ static void put_line(struct kiln_buf *text, const char *name) {
 
 static void put_more(struct kiln_buf *text) {
     kiln_buf_printf(text, "  %-10s            ", "");
+}
+
+// ---- Structure ----------------------------------------------------------------------------------
+
+static void put_barriers(struct kiln_buf *text, const struct kiln_audit_kernel *kernel) {
+    const struct kiln_structure *structure = kernel->structure;
+    const struct kiln_structure_loop *loop = kiln_audit_main_loop(kernel);
+    if (!structure->loops_known) {
+        kiln_buf_puts(text, "its loops could not be followed");
+    } else if (!loop) {
+        kiln_buf_printf(text, "no loop, %" PRIu32 " barriers", structure->barriers_outside);
+    } else {
+        kiln_buf_printf(text, "%" PRIu32 " barrier%s a turn of the loop at %s:%" PRIu32,
+                loop->barriers, loop->barriers == 1 ? "" : "s", loop->file, loop->line);
+        if (loop->sometimes) {
+            kiln_buf_printf(text, " (%" PRIu32 " of them not on every turn)", loop->sometimes);
+        }
+        kiln_buf_printf(text, ", %" PRIu32 " outside of loops", structure->barriers_outside);
+    }
+    if (structure->calls) {
+        kiln_buf_printf(
+                text, "; %" PRIu32 " calls, whose functions are not counted", structure->calls);
+    }
+    kiln_buf_puts(text, "\n");
+}
+
+static void put_source_line(struct kiln_buf *text, const struct kiln_audit_kernel *kernel,
+        const struct kiln_structure_line *line) {
+    static const unsigned told[] = {KILN_STRUCTURE_MMA, KILN_STRUCTURE_LDMATRIX,
+            KILN_STRUCTURE_ASYNC, KILN_STRUCTURE_LD_SHARED, KILN_STRUCTURE_ST_SHARED,
+            KILN_STRUCTURE_SHUFFLE, KILN_STRUCTURE_MBARRIER, KILN_STRUCTURE_SPECIAL,
+            KILN_STRUCTURE_FLOAT, KILN_STRUCTURE_INTEGER};
+    char units[KILN_AUDIT_UNITS];
+    const char *source = NULL;
+    kiln_audit_units(line, units);
+    if (!units[0]) {
+        return; // addresses, limits of loops, barriers: nothing that runs on one of them
+    }
+    put_more(text);
+    kiln_buf_printf(text, "%s:%-4" PRIu32 " %s:", line->file, line->line, units);
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        if (line->counts[told[i]]) {
+            kiln_buf_printf(
+                    text, " %" PRIu32 " %s", line->counts[told[i]], kiln_audit_class_name(told[i]));
+        }
+    }
+    size_t len = kiln_audit_source_line(kernel, line, &source);
+    if (len > 0) {
+        kiln_buf_printf(text, "  | %.*s", len < 60 ? (int)len : 60, source);
+    }
+    kiln_buf_puts(text, "\n");
+}
+
+static void put_structure(struct kiln_buf *text, const struct kiln_audit_kernel *kernel) {
+    if (!kernel->structure) {
+        return;
+    }
+    put_line(text, "structure");
+    put_barriers(text, kernel);
+    for (size_t i = 0; i < kernel->structure->n_lines; i++) {
+        put_source_line(text, kernel, &kernel->structure->lines[i]);
+    }
 }
 
 // ---- Resources ----------------------------------------------------------------------------------
@@ -225,6 +287,7 @@ static void put_kernel(struct kiln_buf *text, const struct kiln_audit_kernel *ke
     if (!kiln_audit_is_sound(kernel)) {
         kiln_buf_printf(text, "  failed: %s\n", kernel->item->err.text);
     }
+    put_structure(text, kernel);
     put_resources(text, kernel);
     put_behaviour(text, kernel);
     for (uint32_t i = 0; i < kernel->n_calls; i++) {
@@ -248,7 +311,8 @@ static void put_end(const struct kiln_audit *audit, struct kiln_buf *text) {
             kernels, kernels == 1 ? "" : "s", over, spilling, unsupported);
     if (audit->no_compiler) {
         kiln_buf_printf(text,
-                "registers, spills and layouts are not known, and take no part in the blocks: %s\n",
+                "structures, registers, spills and layouts are not known, and limit no blocks: "
+                "%s\n",
                 audit->no_compiler);
     }
 }

@@ -130,6 +130,32 @@ def over_cases():
           "them" in result.stdout, result.stdout)
 
 
+def structure_cases():
+    """Which stage runs where, by the kernel's own lines."""
+    def units(row):
+        return {line.get("source", "").split("(")[0].split("<")[0]: line["units"] for line in row["structure"]["lines"]
+                if line["units"]}
+    row = attention(variant="fap1")
+    got = units(row)
+    check("fap1: scores and weights go through shared memory",
+          got.get("fa_make_scores") == "tensor cores, shared memory" and
+          got.get("fa_softmax_row") == "shared memory, ALU" and
+          got.get("fa_add_values") == "tensor cores, shared memory, ALU", got)
+    check("fap1: 4 barriers a tile", row["barriers_per_turn"] == 4, row["structure"]["loops"])
+    for barriers in (2, 3):
+        row = attention(variant="fap2", FA_SYNC=barriers)
+        check("fap2: FA_SYNC=%d" % barriers, row["barriers_per_turn"] == barriers, row["structure"]["loops"])
+    got = units(row)
+    check("fap2: softmax in registers", got.get("fa_softmax") == "ALU" and
+          got.get("fa_scores") == "tensor cores, shared memory", got)
+    loop = max(row["structure"]["loops"], key=lambda loop: loop["instructions"].get("mma", 0))
+    check("fap2: nothing is stored to shared memory in its loop", "st.shared" not in loop["instructions"] and
+          loop["instructions"]["ldmatrix"] > 0, loop)
+    text = run("audit", "attention.prefill", "--target", "gb10", *sets("attention.prefill", variant="fap1")).stdout
+    check("structure as text", "structure  [derived]  4 barriers a turn of the loop at fap1.cu:" in text and
+          "| fa_softmax_row(" in text, text)
+
+
 def planted(command, variant, *more, **geometry):
     return run(command, "norm", "--target", "gb10", "--plugin-dir", planted_plugins,
                *sets("norm", plugin="jitlab", variant=variant, **geometry), *more)
@@ -202,6 +228,7 @@ def refusal_cases():
 bank_cases()
 shape_cases()
 if compiler:
+    structure_cases()
     over_cases()
     planted_cases()
 diff_cases(cache.name)

@@ -222,14 +222,14 @@ static const char *const slots[] = {"norm", "activation"};
     static const struct kiln_variant id = {.struct_size = sizeof(id), \
             .devices = KILN_DEVICE_CUDA, \
             .name = #id, \
-            .help = text, \
+            .help = (text), \
             .slots = slots, \
             .n_slots = 2, \
-            .params = param_list, \
-            .n_params = param_count, \
-            .kernels = list, \
+            .params = (param_list), \
+            .n_params = (param_count), \
+            .kernels = (list), \
             .n_kernels = 1, \
-            .plan = function}
+            .plan = (function)}
 VARIANT(lab_modern, "sm_80 and newer", scale_kernels, plan_modern);
 VARIANT(lab_plain, "right everywhere", scale_kernels, plan_plain);
 VARIANT(lab_greedy, "asks for too much shared memory", scale_kernels, plan_greedy);
