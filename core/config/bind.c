@@ -69,14 +69,6 @@ static enum kiln_status unusable(const struct kiln_config *config,
             rule->origin, rule->section->name, rule->variant_name, target_of(query), could);
 }
 
-static enum kiln_status tie(const struct kiln_bind_query *query, const struct kiln_rule *a,
-        const struct kiln_rule *b, struct kiln_err *err) {
-    return kiln_err_set(err, KILN_STATUS_CONFIG,
-            "slot %s: [%s] (%s) and [%s] (%s) fit alike; add a condition to one of them, or a "
-            "priority",
-            query->slot, a->section->name, a->origin, b->section->name, b->origin);
-}
-
 // ---- The binding of a rule ----------------------------------------------------------------------
 
 static int64_t value_of(
@@ -129,39 +121,26 @@ static const struct kiln_binding *bound_for(
 }
 
 // The rule in place `skip` for the call, NULL when there is none. Behind the first place, rules
-// that cannot run are passed over. *rival: a rule that fits just as well, or NULL.
-static struct kiln_rule *pick(const struct kiln_config *config, const struct kiln_bind_query *query,
-        unsigned skip, const struct kiln_rule **rival) {
-    struct kiln_rule *picked = NULL;
+// that cannot run are passed over. The check has seen to it that no two fit alike.
+static struct kiln_rule *pick(
+        const struct kiln_config *config, const struct kiln_bind_query *query, unsigned skip) {
     unsigned place = 0;
-    *rival = NULL;
     for (size_t i = 0; i < config->n_rules; i++) {
         struct kiln_rule *rule = &config->rules[i];
-        if (!rule_fits(rule, query) || (picked && rule->section == picked->section)) {
-            continue;
-        }
-        if (picked) {
-            // Sorted: what ties with the pick stands right behind it among those that fit.
-            *rival = kiln_rule_compare(picked, rule) == 0 ? rule : NULL;
-            return picked;
-        }
-        if (place == 0 || (!rule->absent && runs_on(rule, query->device))) {
-            picked = place++ == skip ? rule : NULL;
+        int counts = place == 0 || (!rule->absent && runs_on(rule, query->device));
+        if (rule_fits(rule, query) && counts && place++ == skip) {
+            return rule;
         }
     }
-    return picked;
+    return NULL;
 }
 
 enum kiln_status kiln_config_bind(struct kiln_config *config, const struct kiln_bind_query *query,
         unsigned skip, const struct kiln_binding **binding, struct kiln_err *err) {
-    const struct kiln_rule *rival = NULL;
-    struct kiln_rule *rule = pick(config, query, skip, &rival);
+    struct kiln_rule *rule = pick(config, query, skip);
     *binding = NULL;
     if (!rule) {
         return skip > 0 ? KILN_STATUS_OK : unbound(config, query, err);
-    }
-    if (rival) {
-        return tie(query, rule, rival, err);
     }
     if (rule->absent || !runs_on(rule, query->device)) {
         return unusable(config, query, rule, err);

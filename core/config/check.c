@@ -103,6 +103,27 @@ static int compare_rules(const void *a, const void *b) {
     return order != 0 ? order : strcmp(left->section->name, right->section->name);
 }
 
+// Two sections that some call would fit alike: a tie that would stop a run in the middle.
+static enum kiln_status check_ties(const struct kiln_config *config, struct kiln_err *err) {
+    for (size_t i = 0; i < config->n_rules; i++) {
+        const struct kiln_rule *a = &config->rules[i];
+        for (size_t j = i + 1; j < config->n_rules; j++) {
+            const struct kiln_rule *b = &config->rules[j];
+            if (kiln_rule_compare(a, b) != 0) {
+                break; // sorted
+            }
+            if (a->section != b->section && kiln_slot_overlap(a->slot, b->slot) &&
+                    kiln_when_overlap(&a->when, &b->when)) {
+                return kiln_err_set(err, KILN_STATUS_CONFIG,
+                        "%s: [%s] and [%s] (%s) have as many tests, and a call can meet both; add "
+                        "a test to one of them, or a priority",
+                        a->section->where, a->section->name, b->section->name, b->section->where);
+            }
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
 enum kiln_status kiln_config_check(
         struct kiln_config *config, const struct kiln_catalog *catalog, struct kiln_err *err) {
     size_t cap = 0;
@@ -122,7 +143,7 @@ enum kiln_status kiln_config_check(
     if (config->n_rules > 0) {
         qsort(config->rules, config->n_rules, sizeof(*config->rules), compare_rules);
     }
-    return KILN_STATUS_OK;
+    return check_ties(config, err);
 }
 
 const struct kiln_settings *kiln_config_settings(const struct kiln_config *config) {

@@ -118,11 +118,11 @@ struct kiln_binding {
     const char *section; // "attention.prefill", "matmul.q4_K.prefill/small"
 };
 
-// Finds the binding of a call. KILN_STATUS_CONFIG when no section binds the slot, when the variant
-// bound does not run on this kind of device, or when two bindings of the deciding layer tie: the
-// message says which variants could fill the slot. `skip`: how many of the best bindings to pass
-// over (0 first; when a variant declined, 1 gives the next best, and so on; what cannot run on the
-// device is passed over then); *binding is NULL with OK when skip > 0 and none is left.
+// Finds the binding of a call. KILN_STATUS_CONFIG when no section binds the slot, or when the
+// variant bound does not run on this kind of device: the message says which variants could fill the
+// slot. `skip`: how many of the best bindings to pass over (0 first; when a variant declined, 1
+// gives the next best, and so on; what cannot run on the device is passed over then); *binding is
+// NULL with OK when skip > 0 and none is left.
 KILN_MUST_CHECK enum kiln_status kiln_config_bind(struct kiln_config *config,
         const struct kiln_bind_query *query, unsigned skip, const struct kiln_binding **binding,
         struct kiln_err *err);

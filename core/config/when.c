@@ -284,3 +284,91 @@ int kiln_when_holds(const struct kiln_when *when, const struct kiln_bind_query *
     }
     return 1;
 }
+
+// ---- Two conditions -----------------------------------------------------------------------------
+
+// A value of one variable in a made-up call meets all tests of that variable.
+static int meets(
+        const struct kiln_when *when, enum when_var var, const struct kiln_bind_query *query) {
+    for (size_t i = 0; i < when->n_tests; i++) {
+        if (when->tests[i].var == var && !test_holds(&when->tests[i], query)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int meet_at(
+        const struct kiln_when *a, const struct kiln_when *b, enum when_var var, int64_t value) {
+    const struct kiln_bind_query query = {
+            .m = value, .n = value, .k = value, .hd = value, .layer = (int32_t)value};
+    return value <= INT32_MAX && value >= (var == VAR_LAYER ? 0 : 1) && meets(a, var, &query) &&
+           meets(b, var, &query);
+}
+
+// The smallest number that meets all tests, if any does, is the least there is, or a bound of one
+// of them or next to it.
+static int numbers_meet(const struct kiln_when *a, const struct kiln_when *b, enum when_var var) {
+    const struct kiln_when *both[] = {a, b};
+    if (meet_at(a, b, var, 0) || meet_at(a, b, var, 1)) {
+        return 1;
+    }
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < both[k]->n_tests; i++) {
+            const struct kiln_when_test *test = &both[k]->tests[i];
+            if (test->var == var &&
+                    (meet_at(a, b, var, test->low) ||
+                            (test->low < INT32_MAX && meet_at(a, b, var, test->low + 1)))) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static int roles_meet(const struct kiln_when *a, const struct kiln_when *b) {
+    for (size_t i = 0; i <= roles.count; i++) { // behind the last: an op of another role
+        const struct kiln_bind_query query = {.role = i < roles.count ? roles.names[i] : ""};
+        if (meets(a, VAR_ROLE, &query) && meets(b, VAR_ROLE, &query)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int device_meets(const struct kiln_when *a, const struct kiln_when *b, uint32_t kind,
+        const char *name, const char *target) {
+    const struct kiln_device device = {
+            .struct_size = sizeof(device), .kind = kind, .name = name, .target = target};
+    const struct kiln_bind_query query = {.device = &device};
+    return meets(a, VAR_TARGET, &query) && meets(b, VAR_TARGET, &query);
+}
+
+// On the host, on a GPU and on the simulator of every target that is named, and of one that is not.
+static int targets_meet(const struct kiln_when *a, const struct kiln_when *b) {
+    const struct kiln_when *both[] = {a, b};
+    if (device_meets(a, b, KILN_DEVICE_HOST, "cpu", "cpu")) {
+        return 1;
+    }
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i <= both[k]->n_tests; i++) {
+            const char *target = i == both[k]->n_tests                 ? "another"
+                                 : both[k]->tests[i].var == VAR_TARGET ? both[k]->tests[i].word
+                                                                       : "another";
+            if (device_meets(a, b, KILN_DEVICE_CUDA, "a GPU", target) ||
+                    device_meets(a, b, KILN_DEVICE_CUDA, "sim", target)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+int kiln_when_overlap(const struct kiln_when *a, const struct kiln_when *b) {
+    for (int var = VAR_M; var <= VAR_LAYER; var++) {
+        if (!numbers_meet(a, b, (enum when_var)var)) {
+            return 0;
+        }
+    }
+    return roles_meet(a, b) && targets_meet(a, b);
+}

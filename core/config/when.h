@@ -25,5 +25,7 @@ KILN_MUST_CHECK enum kiln_status kiln_when_parse(
 void kiln_when_finish(struct kiln_when *when);
 
 int kiln_when_holds(const struct kiln_when *when, const struct kiln_bind_query *query);
+// Whether there is a call that meets both.
+int kiln_when_overlap(const struct kiln_when *a, const struct kiln_when *b);
 
 #endif

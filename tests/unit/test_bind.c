@@ -96,17 +96,71 @@ static void bind_ties_are_errors_unless_a_priority_decides(void **state) {
 #define TIE \
     "[attention.prefill/a]\nvariant=fap1\nwhen=m=64\n" \
     "[attention.prefill/b]\nvariant=fap2\nwhen=hd=128\n"
-    struct kiln_config *config = fake_checked(TIE);
-    expect_unbound(config, "attention.prefill", &fake_dev_h200,
-            "slot attention.prefill: [attention.prefill/a] (x.ini:2) and [attention.prefill/b] "
-            "(x.ini:5) fit alike; add a condition to one of them, or a priority");
-    struct kiln_bind_query call = fake_query("attention.prefill", &fake_dev_h200);
-    call.m = 1; // only one of them fits
-    assert_ptr_equal(fake_bind_query(config, &call, 0)->variant, &fake_fap2);
+    struct kiln_config *config = fake_config();
+    struct kiln_err err = {0};
+    fake_add(config, "x.ini", TIE);
+    assert_int_equal(kiln_config_check(config, &fake_catalog, &err), KILN_STATUS_CONFIG);
+    assert_string_equal(err.text,
+            "x.ini:1: [attention.prefill/a] and [attention.prefill/b] (x.ini:4) have as many "
+            "tests, and a call can meet both; add a test to one of them, or a priority");
     kiln_config_destroy(config);
     config = fake_checked(TIE "priority=1\n");
     assert_ptr_equal(fake_bind(config, "attention.prefill", &fake_dev_h200)->variant, &fake_fap2);
     kiln_config_destroy(config);
+}
+
+// Whether two sections with these conditions tie.
+static int ties(const char *a, const char *b) {
+    char text[512];
+    struct kiln_err err = {0};
+    struct kiln_config *config = fake_config();
+    snprintf(text, sizeof(text),
+            "[attention.prefill/a]\nvariant=fap1\nwhen=%s\n"
+            "[attention.prefill/b]\nvariant=fap2\nwhen=%s\n",
+            a, b);
+    fake_add(config, "x.ini", text);
+    enum kiln_status status = kiln_config_check(config, &fake_catalog, &err);
+    assert_true(status == KILN_STATUS_OK || status == KILN_STATUS_CONFIG);
+    assert_true(status == KILN_STATUS_OK || strstr(err.text, "a call can meet both"));
+    kiln_config_destroy(config);
+    return status == KILN_STATUS_CONFIG;
+}
+
+static void bind_ties_only_where_a_call_can_meet_both(void **state) {
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        int tie;
+    } rows[] = {
+            {"m<=64", "m>64", 0},
+            {"m<=64", "m>=64", 1},
+            {"m<=64", "m=65..128", 0},
+            {"m<=64", "m=64..128", 1},
+            {"m!=64", "m=64", 0},
+            {"m!=64", "m=63..65", 1},
+            {"m!=64,m!=65", "m>=64,m<=65", 0},
+            {"m!=64,m!=66", "m>=64,m<=66", 1},
+            {"m<1", "hd=128", 0}, // no call has no rows
+            {"layer<1", "layer=0", 1},
+            {"m<=64", "m<=64,hd=128", 0}, // more tests win
+            {"m<=64", "layer=0..3", 1},
+            {"role=ffn_up", "role=ffn_down", 0},
+            {"role!=ffn_up", "role=ffn_up", 0},
+            {"role!=ffn_up", "role!=ffn_down", 1},
+            {"target=cpu", "target=cuda", 0},
+            {"target=cuda", "target=sm_90a", 1},
+            {"target=cuda", "target=sim", 1},
+            {"target=sm_80", "target=sm_90a", 0},
+            {"target!=cuda", "target!=cpu", 0},
+            {"target!=sm_90a", "target!=sm_80", 1},
+            {"target=cuda,target!=sim", "target=sim,m>1", 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (ties(rows[i].a, rows[i].b) != rows[i].tie ||
+                ties(rows[i].b, rows[i].a) != rows[i].tie) {
+            fail_msg("'%s' and '%s' %s", rows[i].a, rows[i].b, rows[i].tie ? "do not tie" : "tie");
+        }
+    }
 }
 
 static void bind_the_layer_that_touched_last_wins(void **state) {
@@ -394,6 +448,7 @@ int main(void) {
             cmocka_unit_test(bind_when_knows_every_operator),
             cmocka_unit_test(bind_more_special_bindings_win_within_a_layer),
             cmocka_unit_test(bind_ties_are_errors_unless_a_priority_decides),
+            cmocka_unit_test(bind_ties_only_where_a_call_can_meet_both),
             cmocka_unit_test(bind_the_layer_that_touched_last_wins),
             cmocka_unit_test(bind_a_wildcard_binds_what_its_variant_fills),
             cmocka_unit_test(bind_the_same_call_gives_the_same_pointer),
