@@ -98,6 +98,9 @@ void cpu_activation_generic(const struct kiln_block *block, void *const *args);
 void cpu_argmax_generic(const struct kiln_block *block, void *const *args);
 
 // With AVX2, FMA and F16C; there only where CPU_HAVE_AVX2 is 1.
+// cpu_matmul_finish, the same bits.
+void cpu_matmul_finish_avx2(const struct cpu_matmul *params, void *const *args, const float *sums,
+        int64_t row, int64_t n0, int n);
 void cpu_matmul_prefill_avx2(const struct kiln_block *block, void *const *args);
 void cpu_matmul_decode_avx2(const struct kiln_block *block, void *const *args);
 void cpu_attention_prefill_avx2(const struct kiln_block *block, void *const *args);

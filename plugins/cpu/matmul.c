@@ -1,10 +1,12 @@
 // matmul: plans OUT (S, N) = IN (S, K) · WEIGHT (N, K)ᵀ + BIAS (N) + RESIDUAL (S, N). OUT may be
 // RESIDUAL. No weight is ever expanded as a whole: prefill expands a panel into scratch, decode
-// dequantizes in registers. exact_q8 differs in IN's format, in its kernels and in their scratch.
+// dequantizes in registers. exact_q8 and q8 differ in IN's format, in their kernels and in the
+// scratch of these.
 #include "plan.h"
 
 #include "args.h"
 #include "dequant.h"
+#include "i8.h"
 #include "q8.h"
 
 #include <stdio.h>
@@ -13,7 +15,13 @@ struct operands {
     const struct kiln_tensor *in, *weight, *bias, *residual, *out;
 };
 
-// q8: the operands of exact_q8.
+enum family {
+    EXACT,
+    EXACT_Q8,
+    FAST_Q8
+};
+
+// q8: the operands of exact_q8 and q8.
 static int32_t find_operands(const struct cpu_request *request, bool q8, struct operands *found) {
     int32_t result = cpu_need(request, KILN_OPERAND_WEIGHT, q8 ? CPU_NEED_BLOCKS : CPU_NEED_WEIGHT,
             -1, -1, &found->weight);
@@ -97,35 +105,67 @@ static const char *decode_order(uint32_t dtype) {
                                             : "exact:matmul:decode:avx2:l32";
 }
 
-static int32_t plan_matmul(const struct cpu_request *request, bool q8) {
+static const char *sum_order(
+        enum family family, const struct cpu_request *request, uint32_t dtype) {
+    bool decode = request->problem->phase == KILN_PHASE_DECODE;
+    if (family == EXACT_Q8) {
+        return "exact_q8:matmul:k256";
+    }
+    if (family == FAST_Q8) {
+        return decode ? "q8:matmul:decode:avx2:l8" : "q8:matmul:prefill:avx2:l1";
+    }
+    if (decode) {
+        return request->avx2 ? decode_order(dtype) : "exact:matmul:decode:generic:k256:l8";
+    }
+    return request->avx2 ? "exact:matmul:prefill:avx2:k128"
+                         : "exact:matmul:prefill:generic:k256:l8";
+}
+
+static uint32_t scratch_of(
+        enum family family, bool decode, const struct cpu_matmul *params, uint32_t exact) {
+    if (family == EXACT_Q8) {
+        return cpu_matmul_q8_scratch(params->block_rows);
+    }
+#if CPU_HAVE_AVX2
+    if (family == FAST_Q8) {
+        return decode ? cpu_matmul_i8_decode_scratch(params->k)
+                      : cpu_matmul_i8_prefill_scratch(params->block_rows);
+    }
+#endif
+    (void)decode;
+    return exact;
+}
+
+static int32_t plan_matmul(const struct cpu_request *request, enum family family) {
+    static const char *const infixes[] = {"", "_q8", "_i8"};
     struct operands found = {0};
-    int32_t result = find_operands(request, q8, &found);
+    int32_t result = find_operands(request, family != EXACT, &found);
     if (result != KILN_RESULT_OK) {
         return result;
     }
     bool decode = request->problem->phase == KILN_PHASE_DECODE;
     char kernel[64];
-    snprintf(kernel, sizeof(kernel), "matmul%s_%s_%s_%s", q8 ? "_q8" : "",
+    snprintf(kernel, sizeof(kernel), "matmul%s_%s_%s_%s", infixes[family],
             cpu_quant_find(found.weight->dtype)->name, decode ? "decode" : "prefill",
             request->avx2 ? "avx2" : "generic");
-    const char *order = q8              ? "exact_q8:matmul:k256"
-                        : decode        ? request->avx2 ? decode_order(found.weight->dtype)
-                                                        : "exact:matmul:decode:generic:k256:l8"
-                        : request->avx2 ? "exact:matmul:prefill:avx2:k128"
-                                        : "exact:matmul:prefill:generic:k256:l8";
     struct cpu_launch launch;
-    cpu_launch_begin(&launch, kernel, order);
+    cpu_launch_begin(&launch, kernel, sum_order(family, request, found.weight->dtype));
     struct cpu_matmul params = make_params(&found, request->op, &launch);
-    uint32_t scratch = plan_grid(request, &params, &launch.record);
-    launch.record.shared_bytes = q8 ? cpu_matmul_q8_scratch(params.block_rows) : scratch;
+    uint32_t exact = plan_grid(request, &params, &launch.record);
+    launch.record.shared_bytes = scratch_of(family, decode, &params, exact);
     count_work(&found, &launch.record);
     return cpu_launch_submit(&launch, request, &params, sizeof(params));
 }
 
 int32_t cpu_plan_matmul(const struct cpu_request *request) {
-    return plan_matmul(request, false);
+    return plan_matmul(request, EXACT);
 }
 
 int32_t cpu_plan_matmul_q8(const struct cpu_request *request) {
-    return plan_matmul(request, true);
+    return plan_matmul(request, EXACT_Q8);
+}
+
+int32_t cpu_plan_matmul_i8(const struct cpu_request *request) {
+    return request->avx2 ? plan_matmul(request, FAST_Q8)
+                         : cpu_decline(request, "the processor has no AVX2, FMA and F16C");
 }

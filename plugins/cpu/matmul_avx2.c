@@ -15,8 +15,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-// cpu_matmul_finish, the same bits.
-static void finish_row(const struct cpu_matmul *params, void *const *args, const float *sums,
+void cpu_matmul_finish_avx2(const struct cpu_matmul *params, void *const *args, const float *sums,
         int64_t row, int64_t n0, int n) {
     float *out = (float *)(void *)((char *)args[params->out] + row * params->out_stride) + n0;
     const float *bias = cpu_arg(args, params->bias);
@@ -118,7 +117,7 @@ void cpu_matmul_prefill_avx2(const struct kiln_block *block, void *const *args) 
         multiply(params, in + k0 * (int64_t)sizeof(float), rows, n, k, &scratch, k0 > 0);
     }
     for (int s = 0; s < rows; s++) {
-        finish_row(params, args, scratch.sums + s * CPU_BLOCK_N, s0 + s, n0, n);
+        cpu_matmul_finish_avx2(params, args, scratch.sums + s * CPU_BLOCK_N, s0 + s, n0, n);
     }
 }
 
@@ -155,6 +154,6 @@ void cpu_matmul_decode_avx2(const struct kiln_block *block, void *const *args) {
         } else {
             dot_plain(params, in, weight, n, sums);
         }
-        finish_row(params, args, sums, s, n0, n);
+        cpu_matmul_finish_avx2(params, args, sums, s, n0, n);
     }
 }

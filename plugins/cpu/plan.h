@@ -70,6 +70,7 @@ double cpu_tensor_bytes(
 // The families.
 int32_t cpu_plan_matmul(const struct cpu_request *request);
 int32_t cpu_plan_matmul_q8(const struct cpu_request *request);
+int32_t cpu_plan_matmul_i8(const struct cpu_request *request);
 int32_t cpu_plan_quantize(const struct cpu_request *request);
 int32_t cpu_plan_attention(const struct cpu_request *request);
 int32_t cpu_plan_rope_kv(const struct cpu_request *request);

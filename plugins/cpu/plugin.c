@@ -1,12 +1,13 @@
 // plugin: the plugin `cpu`. Its variant `exact` fills every slot on the host: f32 activations,
 // weights dequantized, f32 sums in a fixed order. It is what other variants are compared with.
 // `exact_q8` fills matmul with the integer arithmetic of q8.h, what int8 kernels are compared with;
-// `q8_32` makes its activations.
+// `q8` with the same integers, faster; `q8_32` makes the activations of both.
 //
 // Each slot has a kernel in plain C, and the slow ones another with AVX2, FMA and F16C, picked by
 // what the device says it has. Results do not depend on the number of threads nor on how a grid is
 // cut; the two forms differ by rounding.
 #include "args.h"
+#include "i8.h"
 #include "plan.h"
 #include "q8.h"
 
@@ -81,6 +82,22 @@ static const struct kiln_kernel *const q8_kernels[] = {
         Q8("q5_K"),
         Q8("q6_K"),
 };
+
+#if CPU_HAVE_AVX2
+#    define I8(type) \
+        KERNEL("matmul_i8_" type "_prefill_avx2", cpu_matmul_i8_prefill_avx2), \
+                KERNEL("matmul_i8_" type "_decode_avx2", cpu_matmul_i8_decode_avx2)
+
+static const struct kiln_kernel *const i8_kernels[] = {
+        I8("q4_0"),
+        I8("q4_1"),
+        I8("q5_0"),
+        I8("q8_0"),
+        I8("q4_K"),
+        I8("q5_K"),
+        I8("q6_K"),
+};
+#endif
 
 static const struct kiln_kernel *const quantize_kernels[] = {
         KERNEL("quantize_generic", cpu_quantize_generic),
@@ -194,6 +211,18 @@ static int32_t plan_q8(void *instance, const struct kiln_problem *problem,
     }
 }
 
+#if CPU_HAVE_AVX2
+static int32_t plan_i8(void *instance, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan) {
+    (void)instance;
+    (void)geometry;
+    struct cpu_request request;
+    int32_t result = begin(problem, device, plan, &request);
+    return result == KILN_RESULT_OK ? cpu_plan_matmul_i8(&request) : result;
+}
+#endif
+
 static const struct kiln_variant exact = {.struct_size = sizeof(exact),
         .devices = KILN_DEVICE_HOST,
         .name = "exact",
@@ -219,6 +248,22 @@ static const struct kiln_variant exact_q8 = {.struct_size = sizeof(exact_q8),
         .n_ios = COUNT(q8_ios),
         .plan = plan_q8};
 
+#if CPU_HAVE_AVX2
+static const struct kiln_variant fast_q8 = {.struct_size = sizeof(fast_q8),
+        .devices = KILN_DEVICE_HOST,
+        .name = "q8",
+        .help = "activations and integer dot products as in exact_q8, f32 sums in an order made "
+                "for "
+                "speed; needs AVX2",
+        .slots = q8_slots,
+        .kernels = i8_kernels,
+        .ios = q8_ios,
+        .n_slots = COUNT(q8_slots),
+        .n_kernels = COUNT(i8_kernels),
+        .n_ios = COUNT(q8_ios),
+        .plan = plan_i8};
+#endif
+
 static const struct kiln_variant quantize_q8 = {.struct_size = sizeof(quantize_q8),
         .devices = KILN_DEVICE_HOST,
         .name = CPU_Q8_FORMAT,
@@ -231,7 +276,14 @@ static const struct kiln_variant quantize_q8 = {.struct_size = sizeof(quantize_q
         .n_ios = COUNT(quantize_ios),
         .plan = plan_q8};
 
-static const struct kiln_variant *const variants[] = {&exact, &exact_q8, &quantize_q8};
+static const struct kiln_variant *const variants[] = {
+        &exact,
+        &exact_q8,
+#if CPU_HAVE_AVX2
+        &fast_q8,
+#endif
+        &quantize_q8,
+};
 
 KILN_EXPORT const struct kiln_plugin kiln_plugin_entry = {.struct_size = sizeof(kiln_plugin_entry),
         .abi_major = KILN_ABI_MAJOR,
