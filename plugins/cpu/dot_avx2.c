@@ -21,6 +21,10 @@
 
 #define INLINE CPU_INLINE
 
+enum {
+    AHEAD = 2048, // bytes of weights that are asked for before they are needed
+};
+
 struct sum { // of one weight row
     __m256 products;
     __m256 common;
@@ -125,6 +129,9 @@ INLINE float dot_row(block_fn add, int elems, int bytes, const uint8_t *row,
         const struct cpu_dot_x *x, int64_t k) {
     struct sum sum = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm_setzero_ps()};
     for (int64_t at = 0; at < k; at += elems, row += bytes) {
+        for (int line = 0; line < bytes; line += 64) {
+            _mm_prefetch((const char *)row + AHEAD + line, _MM_HINT_T0);
+        }
         add(row, x, at, &sum);
     }
     return cpu_add_lanes(sum.products) +
