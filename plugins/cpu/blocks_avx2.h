@@ -68,7 +68,7 @@ CPU_INLINE __m256i cpu_bytes_q6_K(const uint8_t *at, int part) {
             _mm256_and_si256(high, _mm256_set1_epi8(48)));
 }
 
-// Scales and minimums of q4_K and q5_K as f32, times the block's factors: the minimums are returned.
+// Scales and minimums of q4_K and q5_K as f32, times the block's factors; returns the minimums.
 CPU_INLINE __m256 cpu_factors_qk(const uint8_t *at, __m256 *scaled) {
     uint32_t word[3];
     memcpy(word, at + CPU_QK_SCALES, sizeof(word));

@@ -10,6 +10,10 @@
 #include "dequant.h"
 #include "q8.h"
 
+enum {
+    AHEAD = 2048, // bytes of weights that are asked for before they are needed
+};
+
 struct row {             // of activations
     const int8_t *q;     // (k)
     const float *scales; // (k / 32)
@@ -20,7 +24,7 @@ struct row {             // of activations
 struct sum { // of one weight row
     __m256 products;
     __m256 common;
-    float common_one;
+    __m128 common_one; // lane 0 only
 };
 
 uint32_t cpu_matmul_i8_decode_scratch(int64_t k) {
@@ -58,7 +62,7 @@ CPU_INLINE void add_block(
         struct sum *sum, const struct row *x, int64_t block, __m256 dot, __m128 d, float zero) {
     __m128 a = _mm_mul_ss(d, _mm_load_ss(x->scales + block));
     sum->products = _mm256_fmadd_ps(_mm256_broadcastss_ps(a), dot, sum->products);
-    sum->common_one += zero * _mm_cvtss_f32(d) * x->sums[block];
+    sum->common_one = _mm_fmadd_ss(d, _mm_set_ss(zero * x->sums[block]), sum->common_one);
 }
 
 CPU_INLINE void block_q4_0(const uint8_t *at, const struct row *x, int64_t k, struct sum *sum) {
@@ -73,7 +77,8 @@ CPU_INLINE void block_q4_1(const uint8_t *at, const struct row *x, int64_t k, st
     __m256i u = _mm256_and_si256(cpu_load_nibbles(at + CPU_Q4_1_QS), _mm256_set1_epi8(15));
     __m128 a = _mm_mul_ss(d, _mm_load_ss(x->scales + k / 32));
     sum->products = _mm256_fmadd_ps(_mm256_broadcastss_ps(a), dot_32(u, x->q + k), sum->products);
-    sum->common_one += _mm_cvtss_f32(_mm_movehdup_ps(d)) * x->sums[k / 32];
+    sum->common_one =
+            _mm_fmadd_ss(_mm_movehdup_ps(d), _mm_load_ss(x->sums + k / 32), sum->common_one);
 }
 
 CPU_INLINE void block_q5_0(const uint8_t *at, const struct row *x, int64_t k, struct sum *sum) {
@@ -137,16 +142,29 @@ CPU_INLINE void block_q6_K(const uint8_t *at, const struct row *x, int64_t k, st
 
 typedef void (*block_fn)(const uint8_t *at, const struct row *x, int64_t k, struct sum *sum);
 
-// Which type it is, is a constant in each caller.
+// Which type it is, is a constant in each caller. Two sums a row, so that a block need not wait for
+// the one before.
 CPU_INLINE void dot_rows(block_fn add, int elems, int bytes, const struct cpu_matmul *params,
         const uint8_t *weight, int n, const struct row *x, float *sums) {
     for (int i = 0; i < n; i++) {
         const uint8_t *at = weight + i * params->weight_stride;
-        struct sum sum = {_mm256_setzero_ps(), _mm256_setzero_ps(), 0};
-        for (int64_t k = 0; k < params->k; k += elems, at += bytes) {
-            add(at, x, k, &sum);
+        struct sum sum[2] = {{_mm256_setzero_ps(), _mm256_setzero_ps(), _mm_setzero_ps()},
+                {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm_setzero_ps()}};
+        int64_t k = 0;
+        for (; k + 2 * elems <= params->k; k += 2 * elems, at += 2 * (ptrdiff_t)bytes) {
+            for (int line = 0; line < 2 * bytes; line += 64) {
+                _mm_prefetch((const char *)at + AHEAD + line, _MM_HINT_T0);
+            }
+            add(at, x, k, &sum[0]);
+            add(at + bytes, x, k + elems, &sum[1]);
         }
-        sums[i] = cpu_add_lanes(sum.products) + (cpu_add_lanes(sum.common) + sum.common_one);
+        if (k < params->k) {
+            add(at, x, k, &sum[0]);
+        }
+        __m256 products = _mm256_add_ps(sum[0].products, sum[1].products);
+        __m256 common = _mm256_add_ps(sum[0].common, sum[1].common);
+        __m128 one = _mm_add_ss(sum[0].common_one, sum[1].common_one);
+        sums[i] = cpu_add_lanes(products) + (cpu_add_lanes(common) + _mm_cvtss_f32(one));
     }
 }
 

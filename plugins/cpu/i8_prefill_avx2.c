@@ -1,15 +1,15 @@
 // i8_prefill_avx2: the prefill matmul of the variant `q8` (i8.h).
 //
 // A block owns 64 weight rows × block_rows activation rows of OUT. For each 256 columns it unpacks
-// its weight rows to unsigned bytes, packed in panels of 16 rows, 4 columns of each row side by side
-// (16 KB: they stay in the first-level cache), and runs a register tile of 4 activation rows × 16
-// weight rows over them: 4 columns of an activation row go to all lanes, so that a lane's products
-// all belong to one output and nothing is ever added across lanes. Products of pairs gather in 16
-// bits for as many columns as cannot overflow: 32 for 4-bit weights, 16 for 5-bit ones, 8 for 6-bit
-// ones, 4 for q8_0, whose signs go to the activations.
+// its weight rows to unsigned bytes, packed in panels of 16 rows, 4 columns of each row side by
+// side (16 KB: they stay in the first-level cache), and runs a register tile of 4 activation rows ×
+// 16 weight rows over them: 4 columns of an activation row go to all lanes, so that a lane's
+// products all belong to one output and nothing is ever added across lanes. Products of pairs
+// gather in 16 bits for as many columns as cannot overflow: 32 for 4-bit weights, 16 for 5-bit
+// ones, 8 for 6-bit ones, 4 for q8_0, whose signs go to the activations.
 //
-// Sum order: block by block, (a * scale) * Σ u q, then b * (scale * Σ q), both by fused multiply-adds
-// onto the output's sum.
+// Sum order: block by block, (a * scale) * Σ u q, then b * (scale * Σ q), both by fused
+// multiply-adds onto the output's sum.
 #include "i8.h"
 
 #include "args.h"
@@ -137,13 +137,13 @@ struct kind { // what is a constant in each caller
     int is_signed;
 };
 
-// Both compilers leave these loops rolled, and then keep the sums in memory.
+// gcc leaves the outer loops rolled, and then keeps the sums in memory; clang does what it should.
 #ifdef __clang__
-#    define UNROLL _Pragma("unroll")
+#    define UNROLL
 #    define ROLL _Pragma("nounroll")
 #else
 #    define UNROLL _Pragma("GCC unroll 8")
-#    define ROLL _Pragma("GCC unroll 1")
+#    define ROLL   _Pragma("GCC unroll 1")
 #endif
 
 // Σ u q of one step: m activation rows × 2 × 8 weight rows. in: the rows' q of this step.

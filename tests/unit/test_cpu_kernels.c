@@ -46,8 +46,12 @@ static void cpu_plugin_entry_is_whole(void **state) {
     assert_int_equal(plugin->struct_size, sizeof(struct kiln_plugin));
     assert_int_equal(plugin->abi_major, KILN_ABI_MAJOR);
     assert_string_equal(plugin->name, "cpu");
+#if defined(__x86_64__)
+    static const char *const names[] = {"exact", "exact_q8", "q8", "q8_32"};
+#else
     static const char *const names[] = {"exact", "exact_q8", "q8_32"};
-    assert_int_equal(plugin->n_variants, 3);
+#endif
+    assert_int_equal(plugin->n_variants, sizeof(names) / sizeof(names[0]));
     for (uint32_t v = 0; v < plugin->n_variants; v++) {
         const struct kiln_variant *variant = plugin->variants[v];
         assert_string_equal(variant->name, names[v]);

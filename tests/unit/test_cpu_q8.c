@@ -1,5 +1,7 @@
 // cpu_q8: the cpu plugin's exact_q8 and its edge format, bit for bit against the arithmetic that
 // plugins/cpu/q8.h defines, written out here once more; and against f64 within what 8 bits cost.
+// The variant q8, whose integers are the same, against the same reference within what f32 sums
+// cost.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -227,6 +229,7 @@ static void cpu_q8_quantizes_as_defined(void **state) {
 
 struct product { // rows of OUT and RESIDUAL have a gap of two floats
     const struct exec_type *type;
+    const char *variant;
     int64_t s, n, k, bound;
     unsigned char *weight;
     float *x, *bias, *residual, *out;
@@ -242,7 +245,8 @@ static void quantize_rows(const struct product *p) {
 
 static struct product product_new(
         const struct exec_type *type, int64_t s, int64_t n, int64_t k, int64_t bound) {
-    struct product p = {.type = type, .s = s, .n = n, .k = k, .bound = bound};
+    struct product p = {
+            .type = type, .variant = "exact_q8", .s = s, .n = n, .k = k, .bound = bound};
     uint32_t seed = (uint32_t)(3 + s + 17 * n + 1013 * k);
     size_t blocks = (size_t)(n * k / type->elems);
     p.weight = new_bytes(blocks * (size_t)type->bytes);
@@ -276,7 +280,7 @@ static void product_finish(struct product *p) {
 
 static void product_op(struct product *p, uint32_t phase, int extras, struct exec_op *op) {
     *op = exec_op(KILN_OP_MATMUL, phase);
-    op->variant = "exact_q8";
+    op->variant = p->variant;
     exec_add(op, KILN_OPERAND_IN, KILN_DTYPE_BLOCK, p->k, p->bound, COLUMNS, sizeof(struct block),
             0, p->in);
     op->tensors[0].format = "q8_32";
@@ -460,6 +464,179 @@ static void cpu_q8_a_row_that_is_not_finite_shows(void **state) {
     product_finish(&p);
 }
 
+// ---- The variant q8 -----------------------------------------------------------------------------
+
+// Σ |a scale| Σ (|w| + z) |q| + |b scale sum|: what f32 sums may err by a few parts in 2^24 of.
+static double magnitude(
+        const struct exec_type *type, const unsigned char *row, const struct block *x, int64_t k) {
+    int zero = type->dtype == KILN_DTYPE_Q4_0   ? 8
+               : type->dtype == KILN_DTYPE_Q5_0 ? 16
+               : type->dtype == KILN_DTYPE_Q6_K ? 32
+                                                : 0;
+    double total = 0;
+    for (int64_t b = 0; b < k / COLUMNS; b++) {
+        struct integers w;
+        read_block(type, row, b, &w);
+        double scale = (double)x[b].scale;
+        for (int i = 0; i < COLUMNS; i++) {
+            total +=
+                    fabs((double)w.a * scale * w.s[i / 16]) * (abs(w.w[i]) + zero) * abs(x[b].q[i]);
+        }
+        total += fabs((double)w.b * scale * w.m * x[b].sum);
+    }
+    return total;
+}
+
+static void product_check_near(const struct product *p, int extras) {
+    float guard;
+    memset(&guard, GUARD, sizeof(guard));
+    int64_t row_bytes = p->k / p->type->elems * p->type->bytes;
+    for (int64_t i = 0; i < p->bound * (p->n + 2); i++) {
+        int64_t s = i / (p->n + 2), n = i % (p->n + 2);
+        if (s >= p->s || n >= p->n) {
+            assert_memory_equal(&guard, &p->out[i], sizeof(guard));
+            continue;
+        }
+        const unsigned char *row = p->weight + n * row_bytes;
+        const struct block *x = p->in + s * (p->k / COLUMNS);
+        double want = (double)dot_row(p->type, row, x, p->k),
+               bound = magnitude(p->type, row, x, p->k);
+        if (extras) {
+            want += (double)p->bias[n] + (double)p->residual[i];
+            bound += fabs((double)p->bias[n]) + fabs((double)p->residual[i]);
+        }
+        if (!(fabs((double)p->out[i] - want) <= 1e-6 * bound)) {
+            fail_msg("%s s %d n %d k %d: [%d][%d] is %.9g, not %.9g (of %.9g)", p->type->name,
+                    (int)p->s, (int)p->n, (int)p->k, (int)s, (int)n, (double)p->out[i], want,
+                    bound);
+        }
+    }
+}
+
+// q8 needs AVX2.
+static void need_avx2(void) {
+    if (exec_features() == 0) {
+        skip();
+    }
+}
+
+static void run_q8(const struct exec_type *type, int64_t s, int64_t n, int64_t k, int64_t bound) {
+    struct product p = product_new(type, s, n, k, bound);
+    p.variant = "q8";
+    for (int i = 0; i < 4; i++) {
+        product_run(&p, i % 2 ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL, i / 2,
+                (struct exec_setup){exec_features(), 2});
+        product_check_near(&p, i / 2);
+    }
+    product_finish(&p);
+}
+
+static void cpu_q8_fast_is_near_the_defined_bits(void **state) {
+    (void)state;
+    need_avx2();
+    static const int64_t shapes[][3] = {{1, 1, 256}, {2, 3, 512}, {3, 17, 2048}, {4, 64, 256},
+            {9, 33, 256}, {19, 130, 768}, {250, 20, 256}};
+    for (int t = 3; t < EXEC_TYPES; t++) {
+        for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+            run_q8(&exec_types[t], shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][0] + 3);
+        }
+        if (exec_types[t].elems == COLUMNS) {
+            run_q8(&exec_types[t], 4, 33, 32, 4);
+            run_q8(&exec_types[t], 7, 3, 32 * 19, 64);
+        }
+    }
+}
+
+static void cpu_q8_fast_extreme_integers_do_not_saturate(void **state) {
+    (void)state;
+    need_avx2();
+    for (int t = 3; t < EXEC_TYPES; t++) {
+        for (int fill = 0; fill < 256; fill += 51) {
+            struct product p = product_new(&exec_types[t], 5, 3, 256, 5);
+            p.variant = "q8";
+            memset(p.weight, fill == 0 ? 0x80 : fill,
+                    (size_t)(3 * 256 / p.type->elems * p.type->bytes));
+            for (int b = 0; b < 3 * 256 / p.type->elems; b++) {
+                for (int i = 0; i < 2 && p.type->scales[i] >= 0; i++) {
+                    memcpy(p.weight + b * p.type->bytes + p.type->scales[i], "\x00\x3c", 2);
+                }
+            }
+            for (int64_t i = 0; i < 5 * 256; i++) {
+                p.x[i] = i / 256 == 0 ? 1.0F : i / 256 == 1 ? -1.0F : i % 2 ? 1.0F : -1.0F;
+            }
+            quantize_rows(&p);
+            for (uint32_t mode = 0; mode < 2; mode++) {
+                product_run(&p, mode ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL, 0,
+                        (struct exec_setup){exec_features(), 1});
+                product_check_near(&p, 0);
+            }
+            product_finish(&p);
+        }
+    }
+}
+
+static void cpu_q8_fast_threads_and_bounds_change_no_bit(void **state) {
+    (void)state;
+    need_avx2();
+    enum {
+        S = 67,
+        N = 150
+    };
+    static const int64_t bounds[] = {S, 128, 512};
+    static const uint32_t threads[] = {1, 2, 7};
+    for (int type = 3; type < EXEC_TYPES; type += 4) {
+        for (int phase = 0; phase < 2; phase++) {
+            static float first[S * (N + 2)];
+            for (int i = 0; i < 9; i++) {
+                struct product p = product_new(&exec_types[type], S, N, 512, bounds[i % 3]);
+                p.variant = "q8";
+                product_run(&p, phase ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL, 0,
+                        (struct exec_setup){exec_features(), threads[i / 3]});
+                if (i == 0) {
+                    memcpy(first, p.out, sizeof(first));
+                }
+                assert_memory_equal(first, p.out, sizeof(first));
+                product_finish(&p);
+            }
+        }
+    }
+}
+
+static void cpu_q8_fast_a_row_that_is_not_finite_shows(void **state) {
+    (void)state;
+    need_avx2();
+    for (uint32_t phase = 0; phase < 2; phase++) {
+        struct product p = product_new(&exec_types[4], 3, 4, 64, 3);
+        p.variant = "q8";
+        p.x[64 + 40] = INFINITY;
+        quantize_rows(&p);
+        product_run(&p, phase ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL, 0,
+                (struct exec_setup){exec_features(), 1});
+        for (int n = 0; n < 4; n++) {
+            assert_true(isfinite(p.out[n]) && isnan(p.out[6 + n]) && isfinite(p.out[12 + n]));
+        }
+        product_finish(&p);
+    }
+}
+
+static void cpu_q8_fast_is_declined_without_avx2(void **state) {
+    (void)state;
+    need_avx2();
+    struct product p = product_new(&exec_types[7], 2, 4, 256, 2);
+    p.variant = "q8";
+    struct exec_op op;
+    product_op(&p, KILN_PHASE_PREFILL, 0, &op);
+    struct exec_plan plan =
+            exec_make(plugin, &op, "matmul.q4_K.prefill", (struct exec_setup){0, 2});
+    assert_int_equal(plan.result, KILN_RESULT_DECLINED);
+    assert_non_null(strstr(plan.text, "AVX2"));
+    plan = exec_make(plugin, &op, "matmul.q4_K.prefill", (struct exec_setup){exec_features(), 2});
+    assert_int_equal(plan.result, KILN_RESULT_OK);
+    assert_string_equal(plan.kernel, "matmul_i8_q4_K_prefill_avx2");
+    assert_string_equal(plan.sum_order, "q8:matmul:prefill:avx2:l1");
+    product_finish(&p);
+}
+
 static void cpu_q8_plans_or_declines_with_reasons(void **state) {
     (void)state;
     struct product p = product_new(&exec_types[7], 2, 4, 256, 2);
@@ -497,6 +674,11 @@ int main(void) {
             cmocka_unit_test(cpu_q8_large_and_zero_activations_stay_finite),
             cmocka_unit_test(cpu_q8_a_row_that_is_not_finite_shows),
             cmocka_unit_test(cpu_q8_plans_or_declines_with_reasons),
+            cmocka_unit_test(cpu_q8_fast_is_near_the_defined_bits),
+            cmocka_unit_test(cpu_q8_fast_extreme_integers_do_not_saturate),
+            cmocka_unit_test(cpu_q8_fast_threads_and_bounds_change_no_bit),
+            cmocka_unit_test(cpu_q8_fast_a_row_that_is_not_finite_shows),
+            cmocka_unit_test(cpu_q8_fast_is_declined_without_avx2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
