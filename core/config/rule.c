@@ -3,11 +3,11 @@
 // Not here: geometry (geometry.c), which rule a call gets (bind.c).
 #include "config/config_impl.h"
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "config/number.h"
 #include "config/slot.h"
 #include "config/words.h"
+#include "jit/source_files.h"
 
 #include <string.h>
 
@@ -226,10 +226,37 @@ static enum kiln_status take_priority(
     return KILN_STATUS_OK;
 }
 
+// The file has to be there, and to be for a kernel of the variant at least.
+static enum kiln_status check_source(const struct kiln_rule *rule, struct kiln_err *err) {
+    struct kiln_source_files files;
+    struct kiln_words known = {.count = 0};
+    char names[KILN_WORDS_MAX];
+    int found = 0;
+    enum kiln_status status = kiln_source_files_read(&files, rule->source, err);
+    for (uint32_t i = 0; status == KILN_STATUS_OK && i < rule->variant->n_kernels; i++) {
+        const struct kiln_kernel *kernel = rule->variant->kernels[i];
+        if (!kernel->source) { // one for the host
+            continue;
+        }
+        kiln_words_add(&known, kernel->name);
+        found |= kernel->instance != NULL || kiln_source_files_spell(&files, kernel->name);
+    }
+    kiln_source_files_finish(&files);
+    if (status != KILN_STATUS_OK || found) {
+        return status == KILN_STATUS_OK || status == KILN_STATUS_NOMEM ? status
+                                                                       : KILN_STATUS_CONFIG;
+    }
+    kiln_words_list(names, "", &known);
+    return kiln_err_set(err, KILN_STATUS_CONFIG,
+            "%s has none of the kernels of variant %s: extern \"C\" __global__ void NAME(...), "
+            "NAME "
+            "one of %s",
+            rule->source, rule->variant_name, names);
+}
+
 static enum kiln_status take_source(
         struct kiln_rule *rule, const struct kiln_entry *entry, struct kiln_err *err) {
     enum kiln_status status = KILN_STATUS_OK;
-    struct kiln_map map = {.data = NULL};
     if (!rule->variant || !(rule->variant->devices & KILN_DEVICE_CUDA)) {
         status = kiln_err_set(err, KILN_STATUS_CONFIG,
                 "variant %s has no CUDA source that a file could replace", rule->variant_name);
@@ -238,9 +265,7 @@ static enum kiln_status take_source(
         status = kiln_entry_path(entry, &rule->source, err);
     }
     if (status == KILN_STATUS_OK) {
-        status = kiln_map_open(&map, rule->source, err) == KILN_STATUS_OK ? KILN_STATUS_OK
-                                                                          : KILN_STATUS_CONFIG;
-        kiln_map_close(&map);
+        status = check_source(rule, err);
     }
     return status == KILN_STATUS_OK ? status : kiln_entry_fail(err, status, rule->section, entry);
 }

@@ -139,7 +139,7 @@ static enum kiln_status watch_config(
         (void)status; // whoever compiles it says what is wrong
         status = kiln_watch_add(&reload->watch, path, err);
         for (size_t j = 0; status == KILN_STATUS_OK && j < files.count; j++) {
-            status = kiln_watch_add(&reload->watch, files.paths[j], err);
+            status = kiln_watch_add(&reload->watch, files.items[j].path, err);
         }
         kiln_source_files_finish(&files);
         KILN_TRY(status);

@@ -80,8 +80,9 @@ static char *clean_log(const char *log, const struct kiln_unit *unit) {
         const char *nowhere = strstr(log, NOWHERE);
         if (nowhere && (size_t)(nowhere - log) < len) {
             kiln_buf_append(&text, log, (size_t)(nowhere - log));
-            len -= (size_t)(nowhere - log) + strlen(NOWHERE);
-            log = nowhere + strlen(NOWHERE);
+            size_t skipped = strlen(NOWHERE) - (*unit->file == '/'); // its own slash stays
+            len -= (size_t)(nowhere - log) + skipped;
+            log = nowhere + skipped;
         } else if (*log == '/') {
             const char *paren = memchr(log, '(', len);
             size_t name_len = paren ? (size_t)(paren - log - 1) : 0;

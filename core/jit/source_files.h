@@ -9,8 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct kiln_source_file {
+    char *path, *text;
+};
+
 struct kiln_source_files {
-    char **paths; // the source first
+    struct kiln_source_file *items; // the source first
     size_t count, cap;
     uint64_t digest; // of all their contents; never 0
 };
@@ -19,6 +23,9 @@ struct kiln_source_files {
 // kiln_source_files_finish, also after a failure, when it holds what was reached.
 KILN_MUST_CHECK enum kiln_status kiln_source_files_read(
         struct kiln_source_files *files, const char *path, struct kiln_err *err);
+// Whether one of them spells the name, as a word, outside of comments and strings. A file that
+// takes the place of a variant's source stands for those of its kernels that it spells.
+int kiln_source_files_spell(const struct kiln_source_files *files, const char *name);
 void kiln_source_files_finish(struct kiln_source_files *files);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "jit/defines.h"
+#include "jit/source_files.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -247,6 +248,30 @@ static enum kiln_status make_key(
     return KILN_STATUS_OK;
 }
 
+// Whether the file that replaces the variant's source is for this kernel: it has to spell its name
+// (of a template instance, "name<64>", what stands before its arguments).
+static enum kiln_status is_replaced(
+        const struct kiln_jit_request *request, int *replaced, struct kiln_err *err) {
+    const struct kiln_kernel *kernel = request->kernel;
+    struct kiln_source_files files;
+    const char *spelled = kernel->instance ? kernel->instance : kernel->name;
+    size_t len = strcspn(spelled, "<");
+    while (len > 0 && spelled[len - 1] == ' ') {
+        len--;
+    }
+    char *name = kiln_strndup(spelled, len);
+    if (!name) {
+        return kiln_err_nomem(err, "a kernel's name");
+    }
+    const char *colons = strrchr(name, ':');
+    enum kiln_status status = kiln_source_files_read(&files, request->source, err);
+    *replaced =
+            status == KILN_STATUS_OK && kiln_source_files_spell(&files, colons ? colons + 1 : name);
+    kiln_source_files_finish(&files);
+    kiln_free(name);
+    return status;
+}
+
 static enum kiln_status fill(struct kiln_unit *unit, const struct kiln_jit_request *request,
         const struct kiln_nvrtc *nvrtc, struct kiln_err *err) {
     const struct kiln_kernel *kernel = request->kernel;
@@ -284,7 +309,14 @@ enum kiln_status kiln_unit_make(struct kiln_unit **unit, const struct kiln_jit_r
     if (!made) {
         return kiln_err_nomem(err, "a compile");
     }
-    enum kiln_status status = fill(made, request, nvrtc, err);
+    struct kiln_jit_request chosen = *request;
+    int replaced = 0;
+    enum kiln_status status =
+            request->source ? is_replaced(request, &replaced, err) : KILN_STATUS_OK;
+    chosen.source = replaced ? request->source : NULL;
+    if (status == KILN_STATUS_OK) {
+        status = fill(made, &chosen, nvrtc, err);
+    }
     if (status != KILN_STATUS_OK) {
         if (made->label && status != KILN_STATUS_NOMEM) {
             kiln_err_prefix(err, "%s: ", made->label);

@@ -23,7 +23,8 @@ struct kiln_jit_request {
     const struct kiln_kernel *kernel; // with a CUDA source
     const struct kiln_geometry *geometry;
     const struct kiln_launch *launch; // shared_bytes and defines
-    const char *source;               // a file that replaces the kernel's source, or NULL
+    // A file in place of the kernel's source if it spells its name, or NULL.
+    const char *source;
     const char *target;               // "sm_90a"
     const struct kiln_device *device; // its limits, to be held to; NULL: not known
     int ptx;                          // PTX for the target instead of a cubin

@@ -40,12 +40,19 @@ static const char *const attention_slots[] = {"attention.prefill"};
 static const char *const mmq_slots[] = {"matmul.q4_K.prefill", "matmul.q6_K.prefill"};
 static const char *const quantize_slots[] = {"quantize"};
 
+static const struct kiln_source fake_source = {.name = "fake.cu", .text = ""};
+static const struct kiln_kernel fake_kernel = {.name = "fake_kernel", .source = &fake_source};
+static const struct kiln_kernel fake_combine = {.name = "fake_combine", .source = &fake_source};
+static const struct kiln_kernel *const fake_kernels[] = {&fake_kernel, &fake_combine};
+
 #define VARIANT(id, name_, devices_, slots_, params_, n_params_) \
     const struct kiln_variant id = {.name = (name_), \
             .devices = (devices_), \
             .slots = (slots_), \
             .n_slots = FAKE_COUNT(slots_), \
             .params = (params_), \
+            .kernels = fake_kernels, \
+            .n_kernels = 2, \
             .n_params = (n_params_)}
 VARIANT(fake_exact, "exact", KILN_DEVICE_HOST, all_slots, NULL, 0);
 VARIANT(fake_exact_matmul, "exact", KILN_DEVICE_HOST, matmul_slots, NULL, 0);

@@ -15,6 +15,8 @@
 #include "base/mem.h"
 #include "config_fakes.h"
 
+#include "config/layers.h"
+
 // The text is read or, failing that, checked; either way with this very message.
 static void expect_error_in(
         const struct kiln_catalog *against, const char *text, const char *want) {
@@ -401,6 +403,56 @@ static void write_file(const char *path, const char *text) {
     assert_int_equal(kiln_file_write(path, text, strlen(text), &err), KILN_STATUS_OK);
 }
 
+// Two configs are the same when they set and bind alike.
+static void config_same_looks_at_what_counts(void **state) {
+    (void)state;
+    static const char base[] = "[attention.prefill]\nvariant = fap2\nFA_TQ = 32\n[norm]\n"
+                               "variant = exact\n";
+    static const struct {
+        const char *text;
+        int same;
+    } cases[] = {{base, 1},
+            {"; a comment\n\n[norm]\nvariant=exact ; here\n[attention.prefill]\nFA_TQ=32\n"
+             "variant=fap2\n",
+                    1},
+            {"[attention.prefill]\nvariant = fap2\nFA_TQ = 64\n[norm]\nvariant = exact\n", 0},
+            {"[attention.prefill]\nvariant = fap2\n[norm]\nvariant = exact\n", 0},
+            {"[attention.prefill]\nvariant = fap2\nFA_TQ = 32\n", 0},
+            {"[attention.prefill]\nvariant = fap2\nFA_TQ = 32\n[norm/a]\nvariant = exact\n", 0},
+            {"[attention.prefill]\nvariant = fap2\nFA_TQ = 32\npriority = 1\n[norm]\n"
+             "variant = exact\n",
+                    0}};
+    char dir[] = "/tmp/kiln-config-XXXXXX", ini[64];
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(ini, sizeof(ini), "%s/x.ini", dir);
+    const char *const files[] = {ini};
+    const char *const sets[] = {"engine.ctx=64"};
+    const struct kiln_layers layers = {.files = files, .n_files = 1, .sets = sets, .n_sets = 1};
+    struct kiln_layers other = layers;
+    struct kiln_err err = {0};
+    struct kiln_config *config, *again;
+    write_file(ini, base);
+    assert_int_equal(kiln_config_load(&config, &layers, &fake_catalog, &err), KILN_STATUS_OK);
+    assert_int_equal(kiln_config_settings(config)->ctx, 64);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        write_file(ini, cases[i].text);
+        assert_int_equal(kiln_config_load(&again, &layers, &fake_catalog, &err), KILN_STATUS_OK);
+        assert_int_equal(kiln_config_same(config, again), cases[i].same);
+        kiln_config_destroy(again);
+    }
+    write_file(ini, base);
+    other.n_sets = 0;
+    assert_int_equal(kiln_config_load(&again, &other, &fake_catalog, &err), KILN_STATUS_OK);
+    assert_false(kiln_config_same(config, again));
+    kiln_config_destroy(again);
+    write_file(ini, "[norm]\nvariant = exac\n");
+    assert_int_equal(kiln_config_load(&again, &layers, &fake_catalog, &err), KILN_STATUS_CONFIG);
+    assert_null(again);
+    kiln_config_destroy(config);
+    assert_int_equal(unlink(ini), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static void config_source_is_relative_to_its_file(void **state) {
     (void)state;
     char dir[] = "/tmp/kiln-config-XXXXXX", ini[64], cu[64];
@@ -410,23 +462,26 @@ static void config_source_is_relative_to_its_file(void **state) {
     write_file(ini, "[attention.prefill]\nvariant=fap2\nsource = ./my_fa.cu\n[cache]\ndir = c\n");
     struct kiln_err err = {0};
     char want[256];
-    for (int there = 0; there < 2; there++) {
+    for (int there = 0; there < 3; there++) {
         struct kiln_config *config = fake_config();
         assert_int_equal(kiln_config_add_file(config, ini, &err), KILN_STATUS_OK);
         assert_string_equal(kiln_config_file(config, 0), ini);
         assert_null(kiln_config_file(config, 1));
         enum kiln_status status = kiln_config_check(config, &fake_catalog, &err);
-        if (there) {
+        if (there == 2) {
             assert_int_equal(status, KILN_STATUS_OK);
+            assert_string_equal(kiln_config_source(config, 0), cu);
+            assert_null(kiln_config_source(config, 1));
             assert_string_equal(fake_bind(config, "attention.prefill", &fake_dev_h200)->source, cu);
             (void)snprintf(want, sizeof(want), "%s/c", dir);
             assert_string_equal(kiln_config_settings(config)->cache_dir, want);
         } else {
             assert_int_equal(status, KILN_STATUS_CONFIG);
-            (void)snprintf(
-                    want, sizeof(want), "%s:3: [attention.prefill] source: %s: cannot", ini, cu);
+            (void)snprintf(want, sizeof(want), "%s:3: [attention.prefill] source: %s%s", ini, cu,
+                    there ? " has none of the kernels of variant fap2" : ": cannot");
             assert_memory_equal(err.text, want, strlen(want));
-            write_file(cu, "//\n");
+            assert_true(!there || strstr(err.text, "fake_kernel, fake_combine"));
+            write_file(cu, there ? "void fake_combine();\n" : "// fake_kernel\n");
         }
         kiln_config_destroy(config);
     }
@@ -507,6 +562,7 @@ int main(void) {
             cmocka_unit_test(config_another_variant_drops_what_was_of_the_old_one),
             cmocka_unit_test(config_a_named_section_takes_nothing_from_the_unnamed),
             cmocka_unit_test(config_a_refused_layer_leaves_the_others_alone),
+            cmocka_unit_test(config_same_looks_at_what_counts),
             cmocka_unit_test(config_source_is_relative_to_its_file),
             cmocka_unit_test(config_survives_any_failed_allocation),
     };

@@ -7,6 +7,7 @@
 #include "jit/defines.h"
 #include "jit/elf.h"
 #include "jit/layout.h"
+#include "jit/source_files.h"
 #include "jit/unit.h"
 
 #include <elf.h>
@@ -235,7 +236,7 @@ static void key_covers_what_a_replacement_includes(void **state) {
     (void)state;
     char path[96], first[96], second[96], include_first[128], include_second[128];
     snprintf(path, sizeof(path), "%s/my_fa.cu", root);
-    write_file("my_fa.cu", "#include \"mine.cuh\"\n#  include <far.cuh>\n");
+    write_file("my_fa.cu", "#include \"mine.cuh\"\n#  include <far.cuh>\nvoid k();\n");
     write_file("mine.cuh", "#include \"deep.cuh\"\n");
     write_file("deep.cuh", "#define ONE 1.0\n");
     snprintf(first, sizeof(first), "%s/first", root);
@@ -274,6 +275,55 @@ static void key_covers_what_a_replacement_includes(void **state) {
     }
     assert_int_equal(common, 1);
     kiln_unit_destroy(unit);
+}
+
+// A replaced source is for the kernels that it spells, in itself or in what it includes.
+static void replacement_is_for_what_it_spells(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int spelled;
+    } cases[] = {{"void k(int a) {}\n", 1}, {"x k\n", 1}, {"k", 1}, {"// k\nvoid kk();\n", 0},
+            {"/* k */ char a[] = \"k\", b = 'k', c = '\\'';", 0}, {"\"\\\" k\" k", 1}, {"/* k", 0},
+            {"\" k\nk", 1}, {"", 0}, {"#include \"inner.cuh\"\n", 1}};
+    char path[96];
+    snprintf(path, sizeof(path), "%s/spelled.cu", root);
+    write_file("inner.cuh", "DEFINE(k)\n");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        write_file("spelled.cu", cases[i].text);
+        struct kiln_jit_request base = request();
+        base.source = path;
+        struct kiln_unit *unit = make(&base);
+        assert_string_equal(unit->file, cases[i].spelled ? path : "fap2.cu");
+        kiln_unit_destroy(unit);
+        struct kiln_kernel instance = kernel;
+        instance.instance = "lab::k <64>";
+        base.kernel = &instance;
+        unit = make(&base);
+        assert_string_equal(unit->file, cases[i].spelled ? path : "fap2.cu");
+        kiln_unit_destroy(unit);
+    }
+}
+
+static void source_files_tell_edits(void **state) {
+    (void)state;
+    struct kiln_source_files one, other;
+    struct kiln_err err = {0};
+    char path[96];
+    snprintf(path, sizeof(path), "%s/outer.cu", root);
+    write_file("outer.cu", "#include \"part.cuh\"\n#include <cuda_fp16.h>\n");
+    write_file("part.cuh", "1\n");
+    assert_int_equal(kiln_source_files_read(&one, path, &err), KILN_STATUS_OK);
+    assert_int_equal(one.count, 2);
+    assert_string_equal(one.items[0].path, path);
+    assert_non_null(strstr(one.items[1].path, "/part.cuh"));
+    write_file("part.cuh", "2\n");
+    assert_int_equal(kiln_source_files_read(&other, path, &err), KILN_STATUS_OK);
+    assert_true(one.digest != other.digest);
+    kiln_source_files_finish(&one);
+    kiln_source_files_finish(&other);
+    assert_int_equal(kiln_source_files_read(&one, "/nonexistent.cu", &err), KILN_STATUS_FILE);
+    kiln_source_files_finish(&one);
 }
 
 static void unit_refuses_what_it_must_not_do(void **state) {
@@ -323,7 +373,7 @@ static void target_newer_than_the_compiler_gets_ptx(void **state) {
 
 static void unit_lives_through_failed_allocations(void **state) {
     (void)state;
-    write_file("my.cu", "#include \"fa_common.cuh\"\n#include \"x.cuh\"\n");
+    write_file("my.cu", "#include \"fa_common.cuh\"\n#include \"x.cuh\"\nvoid k();\n");
     write_file("x.cuh", "\n");
     char path[96];
     snprintf(path, sizeof(path), "%s/my.cu", root);
@@ -545,6 +595,8 @@ int main(void) {
             CASE(key_covers_the_build_of_the_compiler),
             CASE(program_starts_with_the_defines),
             CASE(key_covers_what_a_replacement_includes),
+            CASE(replacement_is_for_what_it_spells),
+            CASE(source_files_tell_edits),
             CASE(unit_refuses_what_it_must_not_do),
             CASE(target_newer_than_the_compiler_gets_ptx),
             CASE(unit_lives_through_failed_allocations),

@@ -182,6 +182,7 @@ static void compile_gives_ptx_when_asked(void **state) {
     struct kiln_err err = {0};
     good(&sample, &image);
     assert_int_equal(image.ptx, 1);
+    assert_non_null(image.data);
     assert_int_equal(strlen(image.data), image.size);
     assert_non_null(strstr(image.data, ".target sm_80"));
     assert_int_equal(image.resources.registers, -1);
@@ -332,7 +333,7 @@ static void compile_takes_a_replacement(void **state) {
     assert_non_null(strstr(err.text, header));
     assert_non_null(strstr(err.text, "value.cuh(2)"));
     kiln_free(log);
-    assert_int_equal(kiln_file_write(path, "\n\n\nint x(;\n", 11, &err), KILN_STATUS_OK);
+    assert_int_equal(kiln_file_write(path, "\n\n\nint tile(;\n", 14, &err), KILN_STATUS_OK);
     log = bad(&sample, &err);
     assert_non_null(strstr(err.text, path));
     assert_non_null(strstr(err.text, "mine.cu(4)"));
