@@ -1,7 +1,7 @@
 // fake_cuda: a CUDA driver library without a GPU, for tests of what kiln does with a driver: memory
 // is the process's, kernels do not run. What a driver would refuse is refused: a call without a
-// current context, a kernel of a module that was unloaded, memory that was freed, also when it comes
-// out of a recorded graph.
+// current context, a kernel of a module that was unloaded, also when it comes out of a recorded
+// graph, memory that was freed.
 //
 // It counts: fake_cuda_count(WHAT) by enum fake_cuda_counts of fake_cuda.h.
 #include "fake_cuda.h"
