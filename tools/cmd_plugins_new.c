@@ -102,6 +102,8 @@ static enum kiln_status run(
                                              "the plugin's name, [a-z0-9_]+", 0, 0},
             {"--slot", NULL, KILN_OPT_STRING, &scaffold.slot, "SLOT", "norm, activation or matmul",
                     0, 0},
+            {"--cuda", NULL, KILN_OPT_FLAG, &scaffold.cuda, NULL,
+                    "with a CUDA kernel in a file of its own (slot norm)", 0, 0},
             {"--dir", NULL, KILN_OPT_STRING, &scaffold.dir, "DIR", "make the folder NAME there (.)",
                     0, 0},
             KILN_OPT_END};
@@ -120,7 +122,7 @@ static enum kiln_status run(
 const struct kiln_cmd kiln_cmd_plugins_new = {
         .name = "plugins new",
         .summary = "start a plugin: one folder that builds, verifies and runs as it is",
-        .usage = "NAME --slot SLOT [--dir DIR]",
+        .usage = "NAME --slot SLOT [--cuda] [--dir DIR]",
         .example = "kiln plugins new mynorm --slot norm",
         .run = run,
 };

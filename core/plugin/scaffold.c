@@ -16,16 +16,21 @@ static const char template_name[] = "example";
 
 struct skeleton {
     const char *slot, *source, *ini;
+    const char *makefile, *readme;
+    const char *cuda; // the .cu, or NULL
 };
 
 static const struct skeleton skeletons[] = {
-        {"norm", embed_norm_c, embed_norm_ini},
-        {"activation", embed_activation_c, embed_activation_ini},
-        {"matmul", embed_matmul_c, embed_matmul_ini},
+        {"norm", embed_norm_c, embed_norm_ini, embed_makefile, embed_readme, NULL},
+        {"activation", embed_activation_c, embed_activation_ini, embed_makefile, embed_readme,
+                NULL},
+        {"matmul", embed_matmul_c, embed_matmul_ini, embed_makefile, embed_readme, NULL},
 };
+static const struct skeleton with_cuda = {"norm", embed_cuda_c, embed_cuda_ini, embed_cuda_makefile,
+        embed_cuda_readme, embed_cuda_cu};
 enum {
     N_SKELETONS = sizeof(skeletons) / sizeof(skeletons[0]),
-    N_FILES = 4
+    N_FILES = 5
 };
 
 const char *kiln_scaffold_slots(void) {
@@ -34,8 +39,18 @@ const char *kiln_scaffold_slots(void) {
 
 // ---- What was asked for -------------------------------------------------------------------------
 
-static const struct skeleton *find_skeleton(const char *slot, struct kiln_err *err) {
+static const struct skeleton *find_skeleton(const char *slot, int cuda, struct kiln_err *err) {
     const char *slots[N_SKELETONS];
+    if (cuda && strcmp(slot, with_cuda.slot) == 0) {
+        return &with_cuda;
+    }
+    if (cuda) {
+        (void)kiln_err_set(err, KILN_STATUS_USAGE,
+                "no template with a CUDA kernel for the slot '%s'. There is one for: norm. Take it "
+                "and change its `slots` and its plan",
+                slot);
+        return NULL;
+    }
     for (size_t i = 0; i < N_SKELETONS; i++) {
         slots[i] = skeletons[i].slot;
         if (strcmp(slot, slots[i]) == 0) {
@@ -111,12 +126,26 @@ static void put_section(struct kiln_buf *out, const char *section) {
     }
 }
 
+// A kiln command that uses the plugin and its INI file.
+static void put_use(struct kiln_buf *out, const struct kiln_scaffold *scaffold, const char *folder,
+        const char *command) {
+    put_word(out, scaffold->kiln);
+    kiln_buf_puts(out, command);
+    kiln_buf_puts(out, " --plugin-dir ");
+    put_path(out, folder, NULL, "");
+    kiln_buf_puts(out, " --config ");
+    put_path(out, folder, scaffold->name, ".ini");
+}
+
 static void write_guide(const struct kiln_scaffold *scaffold, const char *folder,
         const char *section, struct kiln_buf *out) {
     const char *name = scaffold->name;
     put_path(out, folder, NULL, "/");
-    kiln_buf_printf(
-            out, " has %s.c, Makefile, %s.ini and README.md, and works as it is.\n", name, name);
+    kiln_buf_printf(out, " has %s.c, ", name);
+    if (scaffold->cuda) {
+        kiln_buf_printf(out, "%s.cu, ", name);
+    }
+    kiln_buf_printf(out, "Makefile, %s.ini and README.md, and works as it is.\n", name);
     kiln_buf_puts(out, "\nbuild:\n  ");
     if (scaffold->pkg_config_path) {
         kiln_buf_puts(out, "PKG_CONFIG_PATH=");
@@ -133,13 +162,15 @@ static void write_guide(const struct kiln_scaffold *scaffold, const char *folder
     put_path(out, folder, name, ".ini");
     kiln_buf_puts(out, " has it):\n");
     put_section(out, section);
+    if (scaffold->cuda) {
+        kiln_buf_puts(out, "jit (compile its CUDA kernel; needs no GPU):\n  ");
+        put_use(out, scaffold, folder, " jit norm");
+        kiln_buf_puts(out, "\n");
+    }
     kiln_buf_puts(out, "run a model ($MODEL) with it:\n  ");
-    put_word(out, scaffold->kiln);
-    kiln_buf_puts(out, " run --plugin-dir ");
-    put_path(out, folder, NULL, "");
-    kiln_buf_puts(out, " --config ");
-    put_path(out, folder, name, ".ini");
-    kiln_buf_puts(out, " --device cpu -m \"$MODEL\" -p \"Once upon a time\" -n 32 --greedy\n");
+    put_use(out, scaffold, folder, " run");
+    kiln_buf_puts(out, scaffold->cuda ? "" : " --device cpu");
+    kiln_buf_puts(out, " -m \"$MODEL\" -p \"Once upon a time\" -n 32 --greedy\n");
 }
 
 // ---- Files --------------------------------------------------------------------------------------
@@ -172,17 +203,19 @@ static enum kiln_status make_folder(const char *folder, struct kiln_err *err) {
 // All or nothing. Paths are there first, so that taking files away needs no memory.
 static enum kiln_status write_folder(const struct kiln_scaffold *scaffold,
         const struct skeleton *chosen, const char *folder, struct kiln_err *err) {
-    const char *const texts[N_FILES] = {chosen->source, chosen->ini, embed_makefile, embed_readme};
+    const char *const texts[N_FILES] = {
+            chosen->source, chosen->ini, chosen->makefile, chosen->readme, chosen->cuda};
     const char *name = scaffold->name;
     char *paths[N_FILES] = {kiln_asprintf("%s/%s.c", folder, name),
             kiln_asprintf("%s/%s.ini", folder, name), kiln_asprintf("%s/Makefile", folder),
-            kiln_asprintf("%s/README.md", folder)};
-    int whole = paths[0] && paths[1] && paths[2] && paths[3];
+            kiln_asprintf("%s/README.md", folder), kiln_asprintf("%s/%s.cu", folder, name)};
+    size_t n_files = chosen->cuda ? N_FILES : N_FILES - 1;
+    int whole = paths[0] && paths[1] && paths[2] && paths[3] && paths[4];
     enum kiln_status status =
             whole ? make_folder(folder, err) : kiln_err_nomem(err, "the paths of a new plugin");
     int made = whole && status == KILN_STATUS_OK;
     size_t n = 0;
-    for (; status == KILN_STATUS_OK && n < N_FILES; n++) {
+    for (; status == KILN_STATUS_OK && n < n_files; n++) {
         status = write_file(paths[n], texts[n], name, err);
     }
     if (made && status != KILN_STATUS_OK) {
@@ -232,7 +265,7 @@ enum kiln_status kiln_scaffold_write(
     if (kiln_text_check_name(scaffold->name, KILN_NAME_LOWER, &why) != KILN_STATUS_OK) {
         return kiln_err_set(err, KILN_STATUS_USAGE, "the plugin's name: %s", why.text);
     }
-    const struct skeleton *chosen = find_skeleton(scaffold->slot, err);
+    const struct skeleton *chosen = find_skeleton(scaffold->slot, scaffold->cuda, err);
     if (!chosen) {
         return KILN_STATUS_USAGE;
     }

@@ -120,6 +120,34 @@ def try_slot(kiln, slot, folder):
           and wrong != expected, result)
 
 
+def try_cuda(kiln, folder):
+    """`--cuda`: every line that is printed; jit where there is NVRTC, the run line on the CPU."""
+    label = kiln.name + ", --cuda: "
+    made = kiln.shell(shlex.join([kiln.program, "plugins", "new", "mycuda", "--slot", "norm", "--cuda"]), folder)
+    check(label + "plugins new", made.returncode == 0 and os.path.exists(os.path.join(folder, "mycuda/mycuda.cu")), made)
+    guide = parts(made.stdout)
+    built = kiln.shell(guide["build"], folder)
+    check(label + "the build line, without a warning", built.returncode == 0 and "warning" not in built.stderr, built)
+    verified = kiln.shell(guide["verify"], folder)
+    check(label + "the verify line", verified.returncode == 0 and "'rows' for norm" in verified.stdout, verified)
+    jit = guide["jit"] + " --target sm_75,sm_90a"
+    result = kiln.shell(jit, folder)
+    if "NVRTC" not in result.stderr:
+        check(label + "the jit line", result.returncode == 0 and result.stdout.count("norm_rows") == 2, result)
+        ini = os.path.join(folder, "mycuda/mycuda.ini")
+        with open(ini, "a", encoding="ascii") as out:
+            out.write("source  = ./mycuda.cu\n")
+        with open(os.path.join(folder, "mycuda/mycuda.cu"), "a", encoding="ascii") as out:
+            out.write("oops\n")
+        result = kiln.shell(jit, folder)
+        check(label + "an edit needs no make", result.returncode == 4 and "mycuda/mycuda.cu(" in result.stderr, result)
+    line = with_ids(guide["run"], folder) + " --device cpu"
+    model = os.path.join(tiny, MODELS["norm"] + ".gguf")
+    ids, result = greedy_ids(kiln, line, folder, model)
+    check(label + "the run line gives the ids of `exact`",
+          ids is not None and ids == reference_ids(kiln, line, folder, model), result)
+
+
 def try_refusals(kiln, folder):
     def case(what, args, code, err):
         result = kiln.shell(shlex.join([kiln.program, "plugins", "new", *args]), folder)
@@ -131,6 +159,7 @@ def try_refusals(kiln, folder):
     case("no template", ["other", "--slot", "argmax"], 2, "There is one for: norm, activation, matmul")
     case("a name that is no name", ["my-norm", "--slot", "norm"], 2, r"\[a-z0-9_\]\+")
     case("a name that is taken", ["cpu", "--slot", "norm"], 2, "'cpu' is there already")
+    case("no CUDA template", ["other", "--slot", "matmul", "--cuda"], 2, "There is one for: norm")
     case("no slot", ["other"], 2, "needs a slot")
     case("no name", [], 2, "needs a name")
     check(kiln.name + ": nothing was made", sorted(os.listdir(folder)) == before)
@@ -185,6 +214,7 @@ with tempfile.TemporaryDirectory() as temporary:
     for one in (here, there):
         for every in SABOTAGE:
             try_slot(one, every, places[one.name])
+        try_cuda(one, places[one.name])
         try_refusals(one, places[one.name])
     example_builds(Kiln("uninstalled", here.program, {"PKG_CONFIG_PATH": build}), places["uninstalled"])
     document_works(here, "docs/writing-a-plugin.md", r".*", 12, places["page"])

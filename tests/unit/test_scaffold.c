@@ -171,8 +171,35 @@ static void scaffold_survives_failed_allocations(void **state) {
     }
 }
 
+static void scaffold_adds_a_cuda_kernel(void **state) {
+    (void)state;
+    struct kiln_scaffold scaffold = ask();
+    struct kiln_buf guide = {0};
+    struct kiln_err err = {0};
+    char *text;
+    size_t size;
+    scaffold.cuda = 1;
+    assert_int_equal(kiln_scaffold_write(&scaffold, &guide, &err), KILN_STATUS_OK);
+    assert_non_null(strstr(guide.data, "mine.cu, Makefile"));
+    assert_non_null(strstr(guide.data, "\n  kiln jit norm --plugin-dir "));
+    assert_non_null(strstr(guide.data, "[norm/cuda]"));
+    char *path = kiln_asprintf("%s/mine.cu", scratch_path("mine"));
+    assert_non_null(path);
+    assert_int_equal(kiln_file_read(path, 1 << 20, &text, &size, &err), KILN_STATUS_OK);
+    assert_non_null(strstr(text, "extern \"C\" __global__"));
+    assert_int_equal(unlink(path), 0);
+    remove_folder("mine");
+    scaffold.slot = "matmul";
+    assert_int_equal(kiln_scaffold_write(&scaffold, &guide, &err), KILN_STATUS_USAGE);
+    assert_non_null(strstr(err.text, "There is one for: norm"));
+    kiln_free(text);
+    kiln_free(path);
+    kiln_buf_finish(&guide);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+            cmocka_unit_test(scaffold_adds_a_cuda_kernel),
             cmocka_unit_test(scaffold_renames_the_template),
             cmocka_unit_test(scaffold_guide_can_be_pasted),
             cmocka_unit_test(scaffold_has_a_template_a_slot),
