@@ -12,9 +12,8 @@ struct params { // as in example.c
     double eps;
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-        norm_rows(const params p, const float *in, const float *weight, const float *residual,
-                float *out, const int *n_tokens) {
+extern "C" __global__ void __launch_bounds__(THREADS) norm_rows(const params p, const float *in,
+        const float *weight, const float *residual, float *out, const int *n_tokens) {
     __shared__ float of_warp[THREADS / 32];
     long long row = blockIdx.x;
     if (n_tokens && row >= *n_tokens) { // the grid is a bound: rows behind are not in use
