@@ -129,6 +129,13 @@ API int cuDeviceGetName(char *name, int size, int device) {
     return 0;
 }
 
+API int cuDeviceGetPCIBusId(char *id, int size, int device);
+API int cuDeviceGetPCIBusId(char *id, int size, int device) {
+    (void)device;
+    snprintf(id, (size_t)size, "0000:00:00.0");
+    return 0;
+}
+
 API int cuDeviceTotalMem_v2(size_t *bytes, int device);
 API int cuDeviceTotalMem_v2(size_t *bytes, int device) {
     (void)device;
