@@ -95,8 +95,15 @@ static const char *operand_name(uint32_t operand) {
     return operand < GPU_COUNT(names) ? names[operand] : "operand";
 }
 
-static bool type_fits(uint32_t dtype, uint32_t need) {
-    return ((need & GPU_NEED_F32) && dtype == KILN_DTYPE_F32) ||
+static bool is_q8(const struct kiln_tensor *tensor) {
+    return tensor->dtype == KILN_DTYPE_BLOCK && tensor->format != NULL &&
+           strcmp(tensor->format, GPU_Q8_FORMAT) == 0;
+}
+
+static bool type_fits(const struct kiln_tensor *tensor, uint32_t need) {
+    uint32_t dtype = tensor->dtype;
+    return ((need & GPU_NEED_Q8) && is_q8(tensor)) ||
+           ((need & GPU_NEED_F32) && dtype == KILN_DTYPE_F32) ||
            ((need & GPU_NEED_F16) && dtype == KILN_DTYPE_F16) ||
            ((need & GPU_NEED_I32) && dtype == KILN_DTYPE_I32) ||
            ((need & GPU_NEED_WEIGHT) && gpu_type_find(dtype) != NULL);
@@ -108,6 +115,11 @@ static const char *need_text(uint32_t need) {
     }
     if (need & GPU_NEED_I32) {
         return "i32";
+    }
+    if (need & GPU_NEED_Q8) {
+        return need & GPU_NEED_F16   ? "f32, f16 and " GPU_Q8_FORMAT
+               : need & GPU_NEED_F32 ? "f32 and " GPU_Q8_FORMAT
+                                     : GPU_Q8_FORMAT;
     }
     return need & GPU_NEED_F16 ? "f32 and f16" : "f32";
 }
@@ -153,7 +165,8 @@ static int32_t check_layout(const struct gpu_request *request, const struct kiln
         return gpu_fail(request, "%s: %lld columns are not a multiple of a block of %lld", name,
                 (long long)columns, (long long)elems);
     }
-    if (tensor->strides[0] != bytes || tensor->strides[1] % (bytes % 4 == 0 ? 4 : 2) != 0) {
+    int64_t row_unit = is_q8(tensor) ? 16 : bytes % 4 == 0 ? 4 : 2;
+    if (tensor->strides[0] != bytes || tensor->strides[1] % row_unit != 0) {
         return gpu_decline(request,
                 "%s: %lld bytes a column, %lld a row; only %lld and a multiple are handled", name,
                 (long long)tensor->strides[0], (long long)tensor->strides[1], (long long)bytes);
@@ -166,7 +179,7 @@ static int32_t check_layout(const struct gpu_request *request, const struct kiln
         return gpu_decline(
                 request, "%s: rows overlap, %lld bytes apart", name, (long long)tensor->strides[1]);
     }
-    uint64_t least = elems > 1 ? 2 : (uint64_t)bytes;
+    uint64_t least = is_q8(tensor) ? 16 : elems > 1 ? 2 : (uint64_t)bytes;
     if (tensor->alignment != 0 && tensor->alignment % least != 0) {
         return gpu_decline(request, "%s: aligned to %llu bytes; a multiple of %llu is needed", name,
                 (unsigned long long)tensor->alignment, (unsigned long long)least);
@@ -177,7 +190,7 @@ static int32_t check_layout(const struct gpu_request *request, const struct kiln
 static int32_t check(const struct gpu_request *request, const struct kiln_tensor *tensor,
         uint32_t need, int64_t columns, int64_t rows) {
     const char *name = operand_name(tensor->operand);
-    if (!type_fits(tensor->dtype, need)) {
+    if (!type_fits(tensor, need)) {
         return gpu_decline(request, "%s: %s %s (type %u) is not handled, only %s", name,
                 tensor->format != NULL ? "format" : "its type",
                 tensor->format != NULL ? tensor->format : "", tensor->dtype, need_text(need));
@@ -198,6 +211,9 @@ static int32_t check(const struct gpu_request *request, const struct kiln_tensor
         return result;
     }
     const struct gpu_type *type = gpu_type_find(tensor->dtype);
+    if (is_q8(tensor)) {
+        return check_layout(request, tensor, GPU_Q8_COLUMNS, GPU_Q8_BYTES);
+    }
     return check_layout(request, tensor, type != NULL ? type->elems : 1,
             type != NULL ? type->bytes : (int64_t)sizeof(int32_t));
 }
@@ -220,7 +236,8 @@ int32_t gpu_need(const struct gpu_request *request, uint32_t operand, uint32_t n
 // ---- Numbers ----------------------------------------------------------------------------------
 static int64_t row_bytes(const struct kiln_tensor *tensor) {
     const struct gpu_type *type = gpu_type_find(tensor->dtype);
-    return tensor->dims[0] / (type != NULL ? type->elems : 1) * tensor->strides[0];
+    int64_t elems = type != NULL ? type->elems : is_q8(tensor) ? GPU_Q8_COLUMNS : 1;
+    return tensor->dims[0] / elems * tensor->strides[0];
 }
 
 uint32_t gpu_alignment(const struct kiln_tensor *tensor) {

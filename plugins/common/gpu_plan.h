@@ -66,7 +66,16 @@ enum gpu_need { // types that an operand may have, or-ed
     GPU_NEED_F16 = 2,
     GPU_NEED_I32 = 4,
     GPU_NEED_WEIGHT = 8, // any of gpu_type_find
+    GPU_NEED_Q8 = 16,    // blocks of GPU_Q8_FORMAT
 };
+
+// The edge format of int8 activations: kernels_src/common/q8.cuh. The plugin matmul declares it.
+#define GPU_Q8_FORMAT "q8_32w"
+enum {
+    GPU_Q8_COLUMNS = 32,
+    GPU_Q8_BYTES = 48
+};
+
 // Checks an operand: it is there, of one of the types in `need`, has these dimensions (-1: any),
 // lies densely within a row, and its rows, if bounded, are bounded by N_TOKENS (caches: KV_LEN).
 // KILN_RESULT_OK with *tensor set, or what plan() must return. With GPU_NEED_I32, one value a row:

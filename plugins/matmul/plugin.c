@@ -1,16 +1,20 @@
 // plugin: the plugin `matmul`: CUDA kernels for matmul.TYPE.prefill and matmul.TYPE.decode.
 // README.md says what their levers do.
-#include "mm_plan.h"
+#include "mmq.h"
 
-static const struct kiln_variant *const variants[] = {
-        &mm_variant_f16_expand, &mm_variant_f16_wgmma, &mm_variant_f16, &mm_variant_gemv};
+static const struct kiln_variant *const variants[] = {&mm_variant_f16_expand, &mm_variant_f16_wgmma,
+        &mm_variant_f16, &mm_variant_mmq, &mm_variant_mmq_async, &mm_variant_mmq_expand,
+        &mm_variant_quantize, &mm_variant_gemv};
+static const struct kiln_format *const formats[] = {&mm_format_q8};
 
 KILN_EXPORT const struct kiln_plugin kiln_plugin_entry = {.struct_size = sizeof(kiln_plugin_entry),
         .abi_major = KILN_ABI_MAJOR,
         .abi_minor = KILN_ABI_MINOR,
         .name = "matmul",
         .version = "0.1.0",
-        .help = "matrix products on CUDA devices: f16 tensor cores for many rows, streaming for "
-                "one",
+        .help = "matrix products on CUDA devices: f16 or int8 tensor cores for many rows, "
+                "streaming for one",
         .variants = variants,
-        .n_variants = GPU_COUNT(variants)};
+        .formats = formats,
+        .n_variants = GPU_COUNT(variants),
+        .n_formats = GPU_COUNT(formats)};

@@ -1,5 +1,5 @@
 // sources: the CUDA sources, which the build turns into arrays, and the kernels that they hold.
-#include "mm_plan.h"
+#include "mmq.h"
 
 #include "matmul_embedded.inc"
 
@@ -14,6 +14,9 @@ static const struct kiln_header *const headers[] = {
         HEADER("common/hopper.cuh", embed_hopper),
         HEADER("matmul/mm_args.cuh", embed_mm_args),
         HEADER("matmul/mm_out.cuh", embed_mm_out),
+        HEADER("common/q8.cuh", embed_q8),
+        HEADER("matmul/mmq_mma.cuh", embed_mmq_mma),
+        HEADER("matmul/mmq_weights.cuh", embed_mmq_weights),
 };
 
 #define KERNEL(stem) \
@@ -31,3 +34,7 @@ KERNEL(expand);
 KERNEL(f16);
 KERNEL(gemv);
 KERNEL(wgmma);
+KERNEL(mmq);
+KERNEL(mmq_expand);
+KERNEL(mmq_join);
+KERNEL(quantize);

@@ -1,0 +1,492 @@
+// mm_mmq: OUT (S, N) = IN (S, K) times WEIGHT (N, K) transposed, + BIAS, + RESIDUAL, on the int8
+// tensor cores: activations as blocks of 8-bit integers (common/q8.cuh), block weights as signed
+// bytes with f32 factors (mmq_weights.cuh).
+//
+// Each block makes TILE_M rows by BN outputs, SPREAD_M x SPREAD_N warps. K goes by in tiles of BK
+// columns through a ring of STAGES buffers in shared memory, one barrier a tile: while a tile is
+// multiplied, the next one's bytes rest in registers (A_ASYNC 1: activations fly to the ring by
+// cp.async, STAGES - 1 tiles ahead). Weights become bytes on their way into the ring; with
+// MMQ_EXPANDED 1 they are so already (mm_mmq_expand), and nothing is left to recombine.
+//
+// An integer sum I of 32 columns (q6_K: of 16) must meet its scales before the next is begun. The
+// products begin not from 0 but from the bits of 1.5 * 2^23 as a float: then their bits are the
+// float 1.5 * 2^23 + I, and fma(that, factor, -1.5 * 2^23 * factor) is factor * I, rounded once,
+// with no conversion: the constant is exact, as a factor has at most 20 significant bits. A second
+// fma takes it times the activations' scale into the sum; a third adds the minimum.
+//
+// Sums: each output is one f32 chain over its part of K, 32 columns at a time; parts (SPLITS) are
+// added in order by mm_mmq_join.
+//
+// Shared memory: STAGES times TILE_M rows of activations, then STAGES times BN rows of weights,
+// each row BK bytes in pieces of 16, exchanged so that 8 rows of one column lie in 8 different
+// places; STAGES times the activations' scales; STAGES times the weights' factors. Defines: BN, BK, STAGES,
+// MIN_BLOCKS a multiprocessor, TILE_M, SPREAD_M, SPREAD_N, MMQ_EXPANDED, A_ASYNC, KILN_SMEM; W_TYPE
+// and W_ALIGN.
+#if !defined(BN) || !defined(BK) || !defined(STAGES) || !defined(MIN_BLOCKS) || \
+        !defined(TILE_M) || !defined(SPREAD_M) || !defined(SPREAD_N) || !defined(MMQ_EXPANDED) || \
+        !defined(A_ASYNC)
+#    error "define BN, BK, STAGES, MIN_BLOCKS, TILE_M, SPREAD_M, SPREAD_N, MMQ_EXPANDED, A_ASYNC"
+#endif
+#include "common/q8.cuh"
+#include "matmul/mm_args.cuh"
+#include "matmul/mm_out.cuh"
+#include "matmul/mmq_mma.cuh"
+#include "matmul/mmq_weights.cuh"
+
+#define THREADS (SPREAD_M * SPREAD_N * 32)
+#define PIECES  (BK / 16)           // of 16 bytes, a row
+#define BLOCKS  (BK / 32)           // of 32 columns
+#define WM      (TILE_M / SPREAD_M) // a warp's rows
+#define WN      (BN / SPREAD_N)     // and outputs
+#define MT      (WM / 16)
+#define NT      (WN / 8)
+
+#define A_BYTES       (TILE_M * BK) // a stage
+#define B_BYTES       (BN * BK)
+#define SCALE_STRIDE  ((TILE_M + 4) * 8) // two f32 a row; bytes from one 32 columns to the next
+#define SCALE_BYTES   (BLOCKS * SCALE_STRIDE)
+#define FACTOR_SIZE   (MMQ_PAIR ? 8 : 4)
+#define FACTOR_STRIDE ((BN + 4) * FACTOR_SIZE)
+#define FACTOR_BYTES  (BLOCKS * FACTOR_STRIDE)
+#define B_AT          (STAGES * A_BYTES)
+#define SCALE_AT      (B_AT + STAGES * B_BYTES)
+#define FACTOR_AT     (SCALE_AT + STAGES * SCALE_BYTES)
+#define TOTAL         (FACTOR_AT + STAGES * FACTOR_BYTES)
+
+static_assert(BK == 64 || BK == 128, "BK: 64 or 128");
+static_assert(MMQ_EXPANDED || 2 * W_GAP <= BK, "BK: a tile must hold both runs of a unit");
+static_assert(STAGES == 2 || (A_ASYNC && STAGES > 2), "STAGES: 2; more only with A_ASYNC");
+static_assert(WM % 16 == 0 && WM > 0, "TILE_M: a multiple of 16 * SPREAD_M");
+static_assert(WN % 16 == 0 && WN > 0, "BN: a multiple of 16 * SPREAD_N");
+static_assert(THREADS <= 1024, "at most 32 warps");
+static_assert(THREADS % PIECES == 0 && BN % (THREADS / PIECES) == 0,
+        "BN * BK / 16 must be a multiple of the threads");
+static_assert(KILN_SMEM >= TOTAL, "KILN_SMEM: the launcher asks for too little");
+
+// Activations, weights, scales, factors.
+extern "C" __device__ const unsigned kiln_layout_mm_mmq[] = {TOTAL, 0, STAGES *A_BYTES, B_AT,
+        STAGES *B_BYTES, SCALE_AT, STAGES *SCALE_BYTES, FACTOR_AT, STAGES *FACTOR_BYTES};
+
+// Where piece `piece` of row `row` lies in a stage.
+PTX_INLINE unsigned place(int row, int piece) {
+    constexpr int rows_a_line = PIECES >= 8 ? 1 : 8 / PIECES; // a line: all 32 banks
+    constexpr int mask = PIECES >= 8 ? 7 : PIECES - 1;
+    return (unsigned)(row * PIECES + (piece ^ (row / rows_a_line & mask))) * 16;
+}
+
+// ---- Activations --------------------------------------------------------------------------------
+// A thread takes one block of 32 columns of every A_STEP-th row.
+#define A_STEP (THREADS / BLOCKS)
+constexpr int a_each = (TILE_M + A_STEP - 1) / A_STEP;
+
+struct activations {
+    const unsigned char *from; // the thread's first block, in tile 0
+    long long step;            // bytes from one of its rows to the next
+    int row, block;            // where that is in a tile
+    int rows, blocks;          // in use, from there on
+#if !A_ASYNC
+    uint4 low[a_each], high[a_each];
+    float2 scale[a_each];
+#endif
+};
+
+PTX_INLINE void a_begin(
+        activations &a, const unsigned char *in, int first_row, int rows, const mm_args &args) {
+    a.row = (int)threadIdx.x / BLOCKS;
+    a.block = (int)threadIdx.x % BLOCKS;
+    a.from = in + (first_row + a.row) * args.in_stride + a.block * Q8_BYTES;
+    a.step = A_STEP * args.in_stride;
+    a.rows = rows - first_row - a.row;
+    a.blocks = args.k / Q8_COLUMNS - a.block;
+}
+
+// Whether the thread has an i-th row in the tile at all.
+PTX_INLINE bool a_has(const activations &a, int i) {
+    return TILE_M % A_STEP == 0 || a.row + i * A_STEP < TILE_M;
+}
+
+#if A_ASYNC
+PTX_INLINE void a_copy(const activations &a, unsigned base, int stage, int tile) {
+    unsigned to = base + stage * A_BYTES;
+    unsigned scale = base + SCALE_AT + stage * SCALE_BYTES + a.block * SCALE_STRIDE + a.row * 8;
+    const unsigned char *from = a.from + tile * (BLOCKS * Q8_BYTES);
+#    pragma unroll
+    for (int i = 0; i < a_each; i++) {
+        if (a_has(a, i)) {
+            bool valid = i * A_STEP < a.rows && tile * BLOCKS < a.blocks;
+            ptx_cp_async_16(to + place(a.row + i * A_STEP, 2 * a.block), from, valid);
+            ptx_cp_async_16(to + place(a.row + i * A_STEP, 2 * a.block + 1), from + 16, valid);
+            mmq_cp_async_8(scale + i * (A_STEP * 8), from + Q8_SCALES, valid);
+        }
+        from += a.step;
+    }
+}
+#else
+PTX_INLINE void a_load(activations &a, int tile) {
+    const unsigned char *from = a.from + tile * (BLOCKS * Q8_BYTES);
+#    pragma unroll
+    for (int i = 0; i < a_each; i++) {
+        a.low[i] = a.high[i] = make_uint4(0, 0, 0, 0);
+        a.scale[i] = make_float2(0, 0);
+        if (a_has(a, i) && i * A_STEP < a.rows && tile * BLOCKS < a.blocks) {
+            a.low[i] = *(const uint4 *)from;
+            a.high[i] = *(const uint4 *)(from + 16);
+            a.scale[i] = *(const float2 *)(from + Q8_SCALES);
+        }
+        from += a.step;
+    }
+}
+
+PTX_INLINE void a_store(const activations &a, unsigned base, int stage) {
+    unsigned to = base + stage * A_BYTES;
+    unsigned scale = base + SCALE_AT + stage * SCALE_BYTES + a.block * SCALE_STRIDE + a.row * 8;
+#    pragma unroll
+    for (int i = 0; i < a_each; i++) {
+        if (a_has(a, i)) {
+            ptx_store_shared_v4(to + place(a.row + i * A_STEP, 2 * a.block), a.low[i]);
+            ptx_store_shared_v4(to + place(a.row + i * A_STEP, 2 * a.block + 1), a.high[i]);
+            ptx_store_shared_v2(scale + i * (A_STEP * 8), (unsigned)__float_as_int(a.scale[i].x),
+                    (unsigned)__float_as_int(a.scale[i].y));
+        }
+    }
+}
+#endif
+
+// ---- Weights ------------------------------------------------------------------------------------
+// A thread takes one piece of 16 bytes, or one unit of 16 values, of every B_STEP-th row, and the
+// factors of one place of every F_STEP-th row.
+#define B_STEP (THREADS / PIECES)
+#if MMQ_EXPANDED
+#    define F_ROW BLOCKS // places of a row that give factors
+#else
+#    define F_ROW (PIECES / MMQ_EVERY)
+#endif
+#define F_STEP (THREADS / F_ROW)
+constexpr int b_each = BN / B_STEP;
+constexpr int f_each = (BN + F_STEP - 1) / F_STEP;
+
+struct weights {
+    const unsigned char *from; // the tile's first row
+    int rows;                  // from there on
+#if MMQ_EXPANDED
+    uint4 piece[b_each];
+    float2 factor[f_each];
+#else
+    w_raw raw[b_each];    // their quants
+    w_raw factor[f_each]; // their factors
+#endif
+};
+
+PTX_INLINE unsigned factor_at(int stage, int block, int row, int which) {
+    return FACTOR_AT + stage * FACTOR_BYTES + block * FACTOR_STRIDE + row * FACTOR_SIZE + which * 4;
+}
+
+PTX_INLINE bool f_has(int row) {
+    return BN % F_STEP == 0 || row < BN;
+}
+
+#if MMQ_EXPANDED
+PTX_INLINE long long b_stride(const mm_args &args) {
+    return args.k_padded / 32 * 40;
+}
+
+PTX_INLINE void b_load(weights &w, int tile, const mm_args &args) {
+    int row = (int)threadIdx.x / PIECES;
+    const unsigned char *from =
+            w.from + row * b_stride(args) + tile * BK + (int)threadIdx.x % PIECES * 16;
+#    pragma unroll
+    for (int i = 0; i < b_each; i++) {
+        w.piece[i] = make_uint4(0, 0, 0, 0);
+        if (row + i * B_STEP < w.rows) {
+            w.piece[i] = *(const uint4 *)(from + i * (B_STEP * b_stride(args)));
+        }
+    }
+    row = (int)threadIdx.x / F_ROW;
+    from = w.from + row * b_stride(args) + args.k_padded +
+           (tile * BLOCKS + (int)threadIdx.x % F_ROW) * 8;
+#    pragma unroll
+    for (int i = 0; i < f_each; i++) {
+        w.factor[i] = make_float2(0, 0);
+        if (row + i * F_STEP < w.rows && f_has(row + i * F_STEP)) {
+            w.factor[i] = *(const float2 *)(from + i * (F_STEP * b_stride(args)));
+        }
+    }
+}
+
+PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int, const mm_args &) {
+    unsigned b = base + B_AT + stage * B_BYTES;
+    int row = (int)threadIdx.x / PIECES;
+#    pragma unroll
+    for (int i = 0; i < b_each; i++) {
+        ptx_store_shared_v4(b + place(row + i * B_STEP, (int)threadIdx.x % PIECES), w.piece[i]);
+    }
+    row = (int)threadIdx.x / F_ROW;
+#    pragma unroll
+    for (int i = 0; i < f_each; i++) {
+        if (f_has(row + i * F_STEP)) {
+            unsigned to = base + factor_at(stage, (int)threadIdx.x % F_ROW, row + i * F_STEP, 0);
+            unsigned x = (unsigned)__float_as_int(w.factor[i].x);
+            if (MMQ_PAIR) {
+                ptx_store_shared_v2(to, x, (unsigned)__float_as_int(w.factor[i].y));
+            } else {
+                ptx_store_shared(to, x);
+            }
+        }
+    }
+}
+#else
+PTX_INLINE void b_load(weights &w, int tile, const mm_args &args) {
+    int row = (int)threadIdx.x / PIECES;
+    int unit = tile * PIECES + (int)threadIdx.x % PIECES;
+    const unsigned char *from = w.from + row * args.weight_stride;
+#    pragma unroll
+    for (int i = 0; i < b_each; i++) {
+        if (row + i * B_STEP < w.rows && w_column(unit) < args.k) {
+            w_load(w.raw[i], from + i * (B_STEP * args.weight_stride), unit, args.k);
+        }
+    }
+    row = (int)threadIdx.x / F_ROW;
+    unit = tile * PIECES + (int)threadIdx.x % F_ROW * MMQ_EVERY;
+    from = w.from + row * args.weight_stride;
+#    pragma unroll
+    for (int i = 0; i < f_each; i++) {
+        if (row + i * F_STEP < w.rows && w_column(unit) < args.k && f_has(row + i * F_STEP)) {
+            w_load(w.factor[i], from + i * (F_STEP * args.weight_stride), unit, args.k);
+        }
+    }
+}
+
+// What b_load has read for the same tile.
+PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int tile, const mm_args &args) {
+    unsigned b = base + B_AT + stage * B_BYTES;
+    int row = (int)threadIdx.x / PIECES;
+    int unit = tile * PIECES + (int)threadIdx.x % PIECES;
+    int column = w_column(unit) - tile * BK;
+#    pragma unroll
+    for (int i = 0; i < b_each; i++) {
+        bool valid = row + i * B_STEP < w.rows && w_column(unit) < args.k;
+#    pragma unroll
+        for (int run = 0; run < 2; run++) {
+            uint2 q = valid ? mmq_bytes(w.raw[i], unit, run) : make_uint2(0, 0);
+            int c = column + run * W_GAP;
+            ptx_store_shared_v2(b + place(row + i * B_STEP, c / 16) + c % 16, q.x, q.y);
+        }
+    }
+    row = (int)threadIdx.x / F_ROW;
+    unit = tile * PIECES + (int)threadIdx.x % F_ROW * MMQ_EVERY;
+#    pragma unroll
+    for (int i = 0; i < f_each; i++) {
+        bool valid = row + i * F_STEP < w.rows && w_column(unit) < args.k;
+        if (f_has(row + i * F_STEP)) {
+            mmq_factors(w.factor[i], unit, [&](int at, int which, float value) {
+                ptx_store_shared(
+                        base + factor_at(stage, (at - tile * BK) / 32, row + i * F_STEP, which),
+                        valid ? (unsigned)__float_as_int(value) : 0);
+            });
+        }
+    }
+}
+#endif
+
+// ---- Products -----------------------------------------------------------------------------------
+// The factors of outputs n and n + 1, n even: one: their first numbers, two: the second ones.
+struct factors {
+    float2 one, two, back; // back: what takes 1.5 * 2^23 off again
+    float2 back_two;
+};
+
+PTX_INLINE factors load_factors(unsigned at) {
+    factors f;
+#if MMQ_PAIR
+    float4 four = mmq_load_shared_v4(at);
+    f.one = make_float2(four.x, four.z);
+    f.two = make_float2(four.y, four.w);
+    f.back_two = make_float2(-MMQ_BIAS * four.y, -MMQ_BIAS * four.w);
+#else
+    f.one = mmq_load_shared_v2(at);
+#endif
+    f.back = make_float2(-MMQ_BIAS * f.one.x, -MMQ_BIAS * f.one.y);
+    return f;
+}
+
+// sums += what 32 columns of 16 rows and 8 outputs give. scale: of rows g and g + 8.
+PTX_INLINE void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+        const float2 (&scale)[2], const factors &f) {
+#if MMQ_HALVES
+    float low[4];
+    float high[4];
+    mmq_mma_k16(low, a[0], a[1], b0);
+    mmq_mma_k16(high, a[2], a[3], b1);
+#else
+    float low[4];
+    mmq_mma_k32(low, a, b0, b1);
+#endif
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float one = i % 2 ? f.one.y : f.one.x;
+        float back = i % 2 ? f.back.y : f.back.x;
+        float value = fmaf(low[i], one, back);
+        sums[i] = fmaf(value, scale[i / 2].x, sums[i]);
+#if MMQ_HALVES
+        float two = i % 2 ? f.two.y : f.two.x;
+        float back_two = i % 2 ? f.back_two.y : f.back_two.x;
+        sums[i] = fmaf(fmaf(high[i], two, back_two), scale[i / 2].x, sums[i]);
+#elif MMQ_HAS_MIN
+        sums[i] = fmaf(i % 2 ? f.two.y : f.two.x, scale[i / 2].y, sums[i]);
+#endif
+    }
+}
+
+// One tile: the warp's rows from m0 on and outputs from n0 on.
+PTX_INLINE void multiply_tile(float (&sums)[MT][NT][4], unsigned base, int stage, int m0, int n0) {
+    int lane = ptx_lane();
+    unsigned a_stage = base + stage * A_BYTES;
+    unsigned b_stage = base + B_AT + stage * B_BYTES;
+    unsigned scale = base + SCALE_AT + stage * SCALE_BYTES + (m0 + lane / 4) * 8;
+    unsigned factor = base + factor_at(stage, 0, n0 + lane % 4 * 2, 0);
+#pragma unroll 1
+    for (int block = 0; block < BLOCKS; block++) {
+        unsigned a[MT][4];
+        float2 of_row[MT][2];
+#pragma unroll
+        for (int i = 0; i < MT; i++) {
+            ptx_ldmatrix_x4(a[i], a_stage + place(m0 + i * 16 + lane % 16, 2 * block + lane / 16));
+            of_row[i][0] = mmq_load_shared_v2(scale + block * SCALE_STRIDE + i * 128);
+            of_row[i][1] = mmq_load_shared_v2(scale + block * SCALE_STRIDE + i * 128 + 64);
+        }
+#pragma unroll
+        for (int j = 0; j < NT; j += 2) {
+            unsigned b[4];
+            ptx_ldmatrix_x4(b, b_stage + place(n0 + j * 8 + lane / 16 * 8 + lane % 8,
+                                                 2 * block + lane / 8 % 2));
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                factors f =
+                        load_factors(factor + block * FACTOR_STRIDE + (j + half) * 8 * FACTOR_SIZE);
+#pragma unroll
+                for (int i = 0; i < MT; i++) {
+                    multiply(sums[i][j + half], a[i], b[2 * half], b[2 * half + 1], of_row[i], f);
+                }
+            }
+        }
+    }
+}
+
+// ---- Results ------------------------------------------------------------------------------------
+// Lanes next to each other exchange halves, so that each has four outputs of one row: the even one
+// of row g, the odd one of row g + 8. row0, out0: the warp's first; rows: end of those in use.
+PTX_INLINE void leave(
+        const float (&sums)[MT][NT][4], const mm_out &to, int row0, int rows, int out0) {
+    int lane = ptx_lane();
+    bool odd = lane & 1;
+#pragma unroll
+    for (int i = 0; i < MT; i++) {
+        int row = row0 + i * 16 + lane / 4 + (odd ? 8 : 0);
+#pragma unroll
+        for (int j = 0; j < NT; j++) {
+            const float(&s)[4] = sums[i][j];
+            float x = __shfl_xor_sync(0xffffffffu, odd ? s[0] : s[2], 1);
+            float y = __shfl_xor_sync(0xffffffffu, odd ? s[1] : s[3], 1);
+            float4 four = odd ? make_float4(x, y, s[2], s[3]) : make_float4(s[0], s[1], x, y);
+            if (row < rows) {
+                mm_out_four(to, row, out0 + j * 8 + lane % 4 / 2 * 4, 1.0f, four);
+            }
+        }
+    }
+}
+
+// in (S, K / 32 blocks). weight (N, K) as in the file, or expanded. bias (N), residual (S, N),
+// n_tokens (1), or NULL. out (S, N) may be residual; with args.splits > 1 parts (splits, S, N
+// rounded up to 4), bias and residual NULL. Grid: x rows, y outputs, z parts of K.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+        mm_mmq(const unsigned char *__restrict__ in, const unsigned char *__restrict__ weight,
+                const float *__restrict__ bias, const float *residual, float *out,
+                const int *__restrict__ n_tokens, const mm_args args) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    int rows = n_tokens ? min(*n_tokens, args.rows) : args.rows;
+    int first_row = (int)blockIdx.x * TILE_M;
+    int first_out = (int)blockIdx.y * BN;
+    if (first_row >= rows) {
+        return;
+    }
+    unsigned base = ptx_shared(shared);
+    int tiles = (args.k + BK - 1) / BK;
+    int each = (tiles + args.splits - 1) / args.splits;
+    int tile = (int)blockIdx.z * each;
+    int end = min(tile + each, tiles);
+    int warp = (int)threadIdx.x / 32;
+    int m0 = warp / SPREAD_N * WM;
+    int n0 = warp % SPREAD_N * WN;
+    activations a;
+    a_begin(a, in, first_row, rows, args);
+    weights w;
+    w.rows = args.n - first_out;
+#if MMQ_EXPANDED
+    w.from = weight + first_out * b_stride(args);
+#else
+    w.from = weight + first_out * args.weight_stride;
+#endif
+
+    if (tile < end) {
+#if A_ASYNC
+#    pragma unroll 1
+        for (int i = 0; i < STAGES - 1; i++) {
+            if (tile + i < end) {
+                a_copy(a, base, i, tile + i);
+            }
+            ptx_cp_async_commit();
+        }
+#else
+        a_load(a, tile);
+        a_store(a, base, 0);
+#endif
+        b_load(w, tile, args);
+        b_store(w, base, 0, tile, args);
+    }
+#if A_ASYNC
+    ptx_cp_async_wait<STAGES - 2>();
+#endif
+    __syncthreads();
+    float sums[MT][NT][4] = {};
+    int stage = 0;
+#pragma unroll 1
+    for (; tile < end; tile++) {
+        int next = stage + 1 < STAGES ? stage + 1 : 0;
+        bool more = tile + 1 < end;
+#if A_ASYNC
+        int ahead = tile + STAGES - 1;
+        if (ahead < end) {
+            a_copy(a, base, stage > 0 ? stage - 1 : STAGES - 1, ahead);
+        }
+        ptx_cp_async_commit();
+#endif
+        if (more) {
+#if !A_ASYNC
+            a_load(a, tile + 1);
+#endif
+            b_load(w, tile + 1, args);
+        }
+        multiply_tile(sums, base, stage, m0, n0);
+        if (more) {
+#if !A_ASYNC
+            a_store(a, base, next);
+#endif
+            b_store(w, base, next, tile + 1, args);
+        }
+#if A_ASYNC
+        ptx_cp_async_wait<STAGES - 2>();
+#endif
+        __syncthreads();
+        stage = next;
+    }
+
+    mm_args to_args = args;
+    if (args.splits > 1) {
+        int width = (args.n + 3) / 4 * 4;
+        out += (long long)blockIdx.z * args.rows * width;
+        to_args.n = width;
+        to_args.out_stride = 4ll * width;
+        to_args.out_wide = 1;
+    }
+    leave(sums, {bias, residual, out, to_args}, first_row + m0, rows, first_out + n0);
+}

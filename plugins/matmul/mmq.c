@@ -1,0 +1,337 @@
+// mmq: schemas and plans of the variants on int8 tensor cores: mmq, mmq_async, mmq_expand.
+//
+// The shared memory is reckoned here from the geometry, apart from the source's own layout, which
+// kiln compares with this figure.
+#include "mmq.h"
+
+#include <stdio.h>
+
+enum {
+    ROW_THREADS = 256, // of mm_mmq_expand and mm_mmq_join
+    SCALE_PAD = 4,     // rows behind a row of scales or factors
+    K_PAD = 128,       // columns of expanded rows: a multiple of this
+    FEW_ROWS = 64,     // up to here a block takes no more rows than there are, rounded up
+    GRID_YZ = 65535
+};
+
+// ---- Geometry -----------------------------------------------------------------------------------
+static const int64_t bm_values[] = {16, 32, 64, 128, 256};
+static const int64_t bn_values[] = {32, 64, 128, 256};
+static const int64_t bk_values[] = {64, 128};
+static const int64_t warps_values[] = {1, 2, 4, 8};
+
+#define PARAM(variable, label, text) \
+    static const struct kiln_param variable = { \
+            .struct_size = sizeof(struct kiln_param), .name = (label), .help = (text)
+#define LIST(array) .allowed = (array), .n_allowed = GPU_COUNT(array)
+#define ROWS(array) .defaults = (array), .n_defaults = GPU_COUNT(array)
+
+// clang-format off
+// Shared memory a block: sm_75 64 KB, where the tile is a quarter; sm_86, 89 and 12x 99 KB.
+static const struct kiln_param_default *const tile_rows[] = {GPU_DEFAULT(0, 79, 64)};
+static const struct kiln_param_default *const stages_rows[] = {
+    GPU_DEFAULT(86, 89, 2), GPU_DEFAULT(120, 129, 2)};
+static const struct kiln_param_default *const warps_m_rows[] = {GPU_DEFAULT(0, 79, 2)};
+
+PARAM(bm, "BM", "rows of activations a block; few rows take less"), .unit = "rows", .value = 128,
+    LIST(bm_values), ROWS(tile_rows)};
+PARAM(bn, "BN", "outputs a block"), .unit = "outputs", .value = 128, LIST(bn_values),
+    ROWS(tile_rows)};
+PARAM(bk, "BK", "columns a tile, one barrier each"), .unit = "columns", .value = 128,
+    LIST(bk_values)};
+PARAM(stages, "STAGES", "tiles in shared memory; copies of activations run one fewer ahead"),
+    .unit = "tiles", .value = 3, .min = 2, .max = 4, ROWS(stages_rows)};
+PARAM(warps_m, "WARPS_M", "warps that share BM"), .unit = "warps", .value = 4, LIST(warps_values),
+    ROWS(warps_m_rows)};
+PARAM(warps_n, "WARPS_N", "warps that share BN"), .unit = "warps", .value = 4, LIST(warps_values)};
+PARAM(min_blocks, "MIN_BLOCKS", "blocks a multiprocessor that registers must allow"),
+    .unit = "blocks", .value = 1, .min = 1, .max = 8};
+PARAM(splits, "SPLITS", "parts of K that blocks share, added in order; 0: as the device needs"),
+    .flags = KILN_PARAM_REGROUPS, .unit = "parts", .value = 0, .min = 0, .max = 32};
+// clang-format on
+
+static const struct kiln_param *const params[] = {
+        &bm, &bn, &bk, &warps_m, &warps_n, &min_blocks, &splits};
+static const struct kiln_param *const params_async[] = {
+        &bm, &bn, &bk, &stages, &warps_m, &warps_n, &min_blocks, &splits};
+
+struct tile {
+    int32_t bm, bn, bk, stages, warps_m, warps_n, splits;
+    uint32_t threads, shared_bytes;
+};
+
+// What sets the variants apart.
+struct lever {
+    bool async, expanded;
+};
+
+static bool has_pair(uint32_t dtype) { // two factors for each 32 columns
+    return dtype == KILN_DTYPE_Q4_1 || dtype == KILN_DTYPE_Q4_K || dtype == KILN_DTYPE_Q5_K ||
+           dtype == KILN_DTYPE_Q6_K;
+}
+
+// Fewer rows than BM: no more than there are, all warps side by side along the outputs.
+static void fit_rows(struct tile *tile, int32_t rows) {
+    int32_t least = 16;
+    while (least < rows) {
+        least *= 2;
+    }
+    if (least >= tile->bm || least > FEW_ROWS) {
+        return;
+    }
+    int32_t warps = tile->warps_m * tile->warps_n;
+    tile->bm = least;
+    tile->warps_m = 1;
+    tile->warps_n = warps < tile->bn / 16 ? warps : tile->bn / 16;
+}
+
+// How many blocks share K: enough to give every multiprocessor work.
+static int32_t count_splits(
+        const struct mm_request *request, const struct tile *tile, int32_t wanted) {
+    const struct kiln_device *device = request->base.device;
+    int64_t blocks =
+            gpu_blocks(request->args.rows, tile->bm) * gpu_blocks(request->args.n, tile->bn);
+    int64_t tiles = gpu_blocks(request->args.k, tile->bk);
+    int64_t parts = wanted;
+    if (wanted == 0) {
+        int64_t a_sm = device->smem_sm / ((int64_t)tile->shared_bytes + device->smem_reserved);
+        bool two = tile->bm <= FEW_ROWS && a_sm >= 2 && 2 * tile->threads <= 1024;
+        parts = (int64_t)device->sm_count * (two ? 2 : 1) / blocks;
+        parts = parts > tiles / 2 ? tiles / 2 : parts;
+    }
+    parts = parts < 1 ? 1 : parts > tiles ? tiles : parts;
+    return (int32_t)gpu_blocks(tiles, gpu_blocks(tiles, parts)); // none without work
+}
+
+static int32_t read_tile(
+        const struct mm_request *request, const struct lever *lever, struct tile *tile) {
+    const struct gpu_request *base = &request->base;
+    uint32_t dtype = request->weight->dtype;
+    *tile = (struct tile){.bm = gpu_value(base, "BM"),
+            .bn = gpu_value(base, "BN"),
+            .bk = gpu_value(base, "BK"),
+            .stages = lever->async ? gpu_value(base, "STAGES") : 2,
+            .warps_m = gpu_value(base, "WARPS_M"),
+            .warps_n = gpu_value(base, "WARPS_N")};
+    fit_rows(tile, request->args.rows);
+    tile->threads = (uint32_t)(tile->warps_m * tile->warps_n * 32);
+    if (tile->bm % (16 * tile->warps_m) != 0 || tile->bn % (16 * tile->warps_n) != 0 ||
+            tile->threads > 1024) {
+        return gpu_decline(base,
+                "BM %d by BN %d for %d by %d warps: a warp takes multiples of 16 by 16, a block at "
+                "most 32 warps; change BM, BN, WARPS_M or WARPS_N",
+                tile->bm, tile->bn, tile->warps_m, tile->warps_n);
+    }
+    int32_t step = (int32_t)tile->threads / (tile->bk / 16);
+    if (tile->bn % step != 0) {
+        return gpu_decline(base,
+                "%u threads read weights %d rows at a time, and BN %d is no multiple of that; "
+                "change BN, BK, WARPS_M or WARPS_N",
+                tile->threads, step, tile->bn);
+    }
+    if (dtype == KILN_DTYPE_Q6_K && tile->bk < 128 && !lever->expanded) {
+        return gpu_decline(
+                base, "BK %d: bytes of q6_K hold values 64 apart; set BK to 128", tile->bk);
+    }
+    int32_t blocks = tile->bk / 32;
+    int32_t scales = blocks * (tile->bm + SCALE_PAD) * 8;
+    int32_t factors = blocks * (tile->bn + SCALE_PAD) * (has_pair(dtype) ? 8 : 4);
+    tile->shared_bytes =
+            (uint32_t)(tile->stages * ((tile->bm + tile->bn) * tile->bk + scales + factors));
+    tile->splits = count_splits(request, tile, gpu_value(base, "SPLITS"));
+    if (gpu_blocks(request->args.n, tile->bn) > GRID_YZ) {
+        return gpu_decline(base, "WEIGHT: %d rows of BN %d; at most %d times BN are handled",
+                request->args.n, tile->bn, GRID_YZ);
+    }
+    return KILN_RESULT_OK;
+}
+
+// ---- Preparation --------------------------------------------------------------------------------
+static const struct kiln_arg weight_source = {.struct_size = sizeof(struct kiln_arg),
+        .kind = KILN_ARG_OPERAND,
+        .operand = KILN_OPERAND_WEIGHT};
+
+static int32_t prepare(const struct mm_request *request, uint32_t *index) {
+    struct gpu_launch launch;
+    gpu_launch_begin(&launch, "mm_mmq_expand", ROW_THREADS);
+    gpu_launch_define_weight(&launch, request->weight);
+    gpu_launch_define(&launch, "ROW_THREADS", ROW_THREADS);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_WEIGHT);
+    gpu_launch_prepared(&launch, KILN_PREP_SELF);
+    gpu_launch_bytes(&launch, &request->args, sizeof(request->args));
+    uint64_t bytes = (uint64_t)request->args.n * (uint64_t)request->args.k_padded / 32 * 40;
+    launch.record.grid[0] = (uint32_t)gpu_blocks(
+            (int64_t)request->args.n * (request->args.k_padded / 16), ROW_THREADS);
+    launch.record.bytes_read = gpu_bytes(request->weight);
+    launch.record.bytes_written = (double)bytes;
+    const struct kiln_arg *const sources[] = {&weight_source};
+    const struct kiln_launch *const launches[] = {&launch.record};
+    struct kiln_preparation preparation = {.struct_size = sizeof(preparation),
+            .n_sources = 1,
+            .n_buffers = 1,
+            .n_launches = 1,
+            .id = "matmul.q8.k128", // rows of bytes, padded to multiples of 128, then factors
+            .sources = sources,
+            .buffer_bytes = &bytes,
+            .launches = launches};
+    int32_t result = request->base.plan->prepare(request->base.plan, &preparation);
+    *index = (uint32_t)result;
+    return result < 0 ? KILN_RESULT_FAILED : KILN_RESULT_OK;
+}
+
+// ---- Launches -----------------------------------------------------------------------------------
+static int32_t submit_join(const struct mm_request *request, uint32_t parts) {
+    struct gpu_launch launch;
+    gpu_launch_begin(&launch, "mm_mmq_join", ROW_THREADS);
+    gpu_launch_define(&launch, "ROW_THREADS", ROW_THREADS);
+    gpu_launch_workspace(&launch, parts, 0);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_BIAS);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_RESIDUAL);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_OUT);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_N_TOKENS);
+    gpu_launch_bytes(&launch, &request->args, sizeof(request->args));
+    int64_t rows = request->args.rows;
+    launch.record.grid[0] =
+            (uint32_t)(rows * gpu_blocks(gpu_blocks(request->args.n, 4), ROW_THREADS));
+    launch.record.bytes_read = (double)rows * request->args.n * 4 * request->args.splits +
+                               gpu_bytes(request->bias) + gpu_bytes(request->residual);
+    launch.record.bytes_written = gpu_bytes(request->out);
+    return gpu_launch_submit(&launch, &request->base);
+}
+
+static int32_t submit(const struct mm_request *request, const struct tile *tile,
+        const struct lever *lever, uint32_t prepared, uint32_t parts) {
+    bool split = tile->splits > 1;
+    struct gpu_launch launch;
+    gpu_launch_begin(&launch, "mm_mmq", tile->threads);
+    gpu_launch_define_weight(&launch, request->weight);
+    gpu_launch_define(&launch, "MMQ_EXPANDED", lever->expanded);
+    gpu_launch_define(&launch, "A_ASYNC", lever->async);
+    gpu_launch_define(&launch, "TILE_M", tile->bm);
+    gpu_launch_define(&launch, "SPREAD_M", tile->warps_m);
+    gpu_launch_define(&launch, "SPREAD_N", tile->warps_n);
+    if (!lever->async) {
+        gpu_launch_define(&launch, "STAGES", tile->stages);
+    }
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_IN);
+    if (lever->expanded) {
+        gpu_launch_prepared(&launch, prepared);
+    } else {
+        gpu_launch_operand(&launch, &request->base, KILN_OPERAND_WEIGHT);
+    }
+    if (split) {
+        gpu_launch_null(&launch);
+        gpu_launch_null(&launch);
+        gpu_launch_workspace(&launch, parts, 0);
+    } else {
+        gpu_launch_operand(&launch, &request->base, KILN_OPERAND_BIAS);
+        gpu_launch_operand(&launch, &request->base, KILN_OPERAND_RESIDUAL);
+        gpu_launch_operand(&launch, &request->base, KILN_OPERAND_OUT);
+    }
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_N_TOKENS);
+    gpu_launch_bytes(&launch, &request->args, sizeof(request->args));
+    launch.record.grid[0] = (uint32_t)gpu_blocks(request->args.rows, tile->bm);
+    launch.record.grid[1] = (uint32_t)gpu_blocks(request->args.n, tile->bn);
+    launch.record.grid[2] = (uint32_t)tile->splits;
+    launch.record.shared_bytes = tile->shared_bytes;
+    mm_count_work(&launch.record, request);
+    uint32_t row = (uint32_t)tile->bk;
+    uint32_t swizzle = tile->bk == 64 ? KILN_SWIZZLE_64 : KILN_SWIZZLE_128;
+    gpu_launch_site(&launch, KILN_SITE_LDMATRIX, "IN ldmatrix", row, 16, swizzle);
+    gpu_launch_site(&launch, KILN_SITE_LDMATRIX, "WEIGHT ldmatrix", row, 16, swizzle);
+    snprintf(launch.order, sizeof(launch.order), "matmul_q8:k32:p%d",
+            (int)gpu_blocks(gpu_blocks(request->args.k, tile->bk), tile->splits) * tile->bk);
+    launch.record.sum_order = launch.order;
+    return gpu_launch_submit(&launch, &request->base);
+}
+
+static int32_t plan_int8(const struct kiln_problem *problem, const struct kiln_geometry *geometry,
+        const struct kiln_device *device, struct kiln_plan *plan, const struct lever *lever) {
+    struct mm_request request;
+    struct tile tile;
+    int32_t result = mm_begin(&request, problem, geometry, device, plan, GPU_NEED_Q8);
+    if (result == KILN_RESULT_OK && lever->async && device->cc < 80) {
+        return gpu_decline(&request.base,
+                "%s: cp.async is there from compute capability 8.0 on; use the variant mmq",
+                device->target);
+    }
+    if (result == KILN_RESULT_OK) {
+        request.args.k_padded = (request.args.k + K_PAD - 1) / K_PAD * K_PAD;
+        result = read_tile(&request, lever, &tile);
+    }
+    if (result != KILN_RESULT_OK) {
+        return result;
+    }
+    request.args.splits = tile.splits;
+    uint32_t prepared = 0;
+    if (lever->expanded) {
+        result = prepare(&request, &prepared);
+    }
+    int32_t parts = 0;
+    if (result == KILN_RESULT_OK && tile.splits > 1) {
+        uint64_t width = (uint64_t)gpu_blocks(request.args.n, 4) * 4;
+        parts = plan->workspace(
+                plan, (uint64_t)tile.splits * (uint64_t)request.args.rows * width * 4, 0);
+        result = parts < 0 ? KILN_RESULT_FAILED : KILN_RESULT_OK;
+    }
+    if (result == KILN_RESULT_OK) {
+        result = submit(&request, &tile, lever, prepared, (uint32_t)parts);
+    }
+    return result == KILN_RESULT_OK && tile.splits > 1 ? submit_join(&request, (uint32_t)parts)
+                                                       : result;
+}
+
+static int32_t plan_mmq(void *instance, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan) {
+    (void)instance;
+    return plan_int8(problem, geometry, device, plan, &(struct lever){0});
+}
+
+static int32_t plan_async(void *instance, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan) {
+    (void)instance;
+    return plan_int8(problem, geometry, device, plan, &(struct lever){.async = true});
+}
+
+static int32_t plan_expand(void *instance, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan) {
+    (void)instance;
+    return plan_int8(problem, geometry, device, plan, &(struct lever){.expanded = true});
+}
+
+static const char *const slots[] = {"matmul.q4_K.prefill", "matmul.q6_K.prefill",
+        "matmul.q5_K.prefill", "matmul.q4_0.prefill", "matmul.q4_1.prefill", "matmul.q5_0.prefill",
+        "matmul.q8_0.prefill"};
+static const char *const in_formats[] = {GPU_Q8_FORMAT};
+static const struct kiln_io in_io = GPU_IO(IN, in_formats);
+static const struct kiln_io *const ios[] = {&in_io};
+static const struct kiln_kernel *const kernels[] = {&mm_kernel_mmq, &mm_kernel_mmq_join};
+static const struct kiln_kernel *const kernels_expand[] = {
+        &mm_kernel_mmq, &mm_kernel_mmq_join, &mm_kernel_mmq_expand};
+
+#define VARIANT(object, label, text, param_list, kernel_list, function) \
+    const struct kiln_variant object = {.struct_size = sizeof(struct kiln_variant), \
+            .devices = KILN_DEVICE_CUDA, \
+            .name = (label), \
+            .help = (text), \
+            .slots = slots, \
+            .params = (param_list), \
+            .kernels = (kernel_list), \
+            .ios = ios, \
+            .n_slots = GPU_COUNT(slots), \
+            .n_params = GPU_COUNT(param_list), \
+            .n_kernels = GPU_COUNT(kernel_list), \
+            .n_ios = GPU_COUNT(ios), \
+            .plan = (function)}
+
+VARIANT(mm_variant_mmq, "mmq",
+        "int8 tensor cores; weights recombined on their way into shared memory", params, kernels,
+        plan_mmq);
+VARIANT(mm_variant_mmq_async, "mmq_async", "as mmq, activations copied by cp.async", params_async,
+        kernels, plan_async);
+VARIANT(mm_variant_mmq_expand, "mmq_expand",
+        "as mmq, weights expanded to int8 when the model is loaded: nothing to recombine", params,
+        kernels_expand, plan_expand);
