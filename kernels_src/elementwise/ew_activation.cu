@@ -1,15 +1,15 @@
 // ew_activation: OUT = act(GATE) * UP, silu or gelu_tanh. A thread makes four columns. OUT may be
-// GATE.
+// GATE. OUT_Q8 1: OUT leaves as blocks of 8-bit integers (common/q8.cuh).
 //
 // gelu_tanh(x) = x / 2 * (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) * (x + 0.044715 x^3):
 // the second form does not cancel for negative x.
 //
-// Shared memory: none. Defines: THREADS a block.
-#include "common/ptx.cuh"
+// Shared memory: none. Defines: THREADS a block, OUT_Q8.
+#include "common/q8.cuh"
 #include "elementwise/ew_args.cuh"
 
-#ifndef THREADS
-#    error "define THREADS: threads a block"
+#if !defined(THREADS) || !defined(OUT_Q8)
+#    error "define THREADS, threads a block, and OUT_Q8"
 #endif
 static_assert(THREADS % 32 == 0 && THREADS >= 32 && THREADS <= 1024, "THREADS: whole warps");
 
@@ -20,8 +20,8 @@ PTX_INLINE float activate(int kind, float x) {
     return x / (1.0f + expf(kind == SILU ? -x : -2.0f * u));
 }
 
-// gate, up, out (S, F); n_tokens (1) or NULL. Grid: x the pieces of 4 * THREADS columns of row 0,
-// then of row 1, ...
+// gate, up, out (S, F); n_tokens (1) or NULL. With OUT_Q8 args.wide is 1 and F a multiple of 32.
+// Grid: x the pieces of 4 * THREADS columns of row 0, then of row 1, ...
 extern "C" __global__ void __launch_bounds__(THREADS)
         ew_activation(const float *gate, const float *__restrict__ up, float *out,
                 const int *__restrict__ n_tokens, const ew_args args) {
@@ -37,9 +37,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (args.wide && c < args.columns) {
         float4 x = *(const float4 *)(g + c);
         float4 y = *(const float4 *)(u + c);
-        *(float4 *)(to + c) = make_float4(activate(args.activation, x.x) * y.x,
+        float4 v = make_float4(activate(args.activation, x.x) * y.x,
                 activate(args.activation, x.y) * y.y, activate(args.activation, x.z) * y.z,
                 activate(args.activation, x.w) * y.w);
+#if OUT_Q8
+        q8_put((unsigned char *)to + c / Q8_COLUMNS * Q8_BYTES, v);
+#else
+        *(float4 *)(to + c) = v;
+#endif
         return;
     }
     for (int i = c; i < c + 4 && i < args.columns; i++) {

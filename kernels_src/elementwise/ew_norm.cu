@@ -4,13 +4,16 @@
 // Sums: a thread's columns in order, then lanes by halving, then warps in order: it depends on the
 // block's threads.
 //
+// OUT_Q8 1: OUT leaves as blocks of 8-bit integers (common/q8.cuh), without a way through memory
+// as f32.
+//
 // Shared memory: static, one f32 a warp. Defines: THREADS, most threads a block; a launch may have
-// fewer, whole warps.
-#include "common/ptx.cuh"
+// fewer, whole warps. OUT_Q8.
+#include "common/q8.cuh"
 #include "elementwise/ew_args.cuh"
 
-#ifndef THREADS
-#    error "define THREADS: most threads a block"
+#if !defined(THREADS) || !defined(OUT_Q8)
+#    error "define THREADS, most threads a block, and OUT_Q8"
 #endif
 static_assert(THREADS % 32 == 0 && THREADS >= 32 && THREADS <= 1024, "THREADS: whole warps");
 
@@ -28,6 +31,9 @@ PTX_INLINE void put_one(void *to, int c, float v, const ew_args &args) {
 }
 
 PTX_INLINE void put_four(void *to, int c, float4 v, const ew_args &args) {
+#if OUT_Q8
+    q8_put((unsigned char *)to + c / Q8_COLUMNS * Q8_BYTES, v);
+#else
     if (args.out_f16) {
         *(uint2 *)((unsigned short *)to + c) =
                 make_uint2(ptx_pack_half2(into_f16(v.x), into_f16(v.y)),
@@ -35,10 +41,12 @@ PTX_INLINE void put_four(void *to, int c, float4 v, const ew_args &args) {
     } else {
         *(float4 *)((float *)to + c) = v;
     }
+#endif
 }
 
 // in, residual, out (S, D); weight (D); residual, n_tokens NULL where absent. out, f32 or f16, may
-// be in or residual.
+// be in or residual. With OUT_Q8 args.wide is 1 and D a multiple of 32, so that the 8 lanes of a
+// block go through the loop together.
 extern "C" __global__ void __launch_bounds__(THREADS)
         ew_norm(const float *in, const float *__restrict__ weight, const float *residual, void *out,
                 const int *__restrict__ n_tokens, const ew_args args) {

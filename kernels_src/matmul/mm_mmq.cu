@@ -19,9 +19,10 @@
 //
 // Shared memory: STAGES times TILE_M rows of activations, then STAGES times BN rows of weights,
 // each row BK bytes in pieces of 16, exchanged so that 8 rows of one column lie in 8 different
-// places; STAGES times the activations' scales; STAGES times the weights' factors. Defines: BN, BK, STAGES,
-// MIN_BLOCKS a multiprocessor, TILE_M, SPREAD_M, SPREAD_N, MMQ_EXPANDED, A_ASYNC, KILN_SMEM; W_TYPE
-// and W_ALIGN.
+// places; STAGES times the activations' scales; STAGES times the weights' factors.
+//
+// Defines: BN, BK, STAGES, MIN_BLOCKS a multiprocessor, TILE_M, SPREAD_M, SPREAD_N, MMQ_EXPANDED,
+// A_ASYNC, KILN_SMEM; W_TYPE and W_ALIGN.
 #if !defined(BN) || !defined(BK) || !defined(STAGES) || !defined(MIN_BLOCKS) || \
         !defined(TILE_M) || !defined(SPREAD_M) || !defined(SPREAD_N) || !defined(MMQ_EXPANDED) || \
         !defined(A_ASYNC)

@@ -10,7 +10,8 @@
 #endif
 
 // parts (splits, S, N rounded up to 4) f32. bias (N), residual (S, N), n_tokens (1), or NULL.
-// out (S, N) may be residual. Grid: x the pieces of 4 * ROW_THREADS outputs of row 0, then of row 1, ...
+// out (S, N) may be residual. Grid: x the pieces of 4 * ROW_THREADS outputs of row 0, then of
+// row 1, ...
 extern "C" __global__ void __launch_bounds__(ROW_THREADS) mm_mmq_join(
         const float *__restrict__ parts, const float *__restrict__ bias, const float *residual,
         float *out, const int *__restrict__ n_tokens, const mm_args args) {

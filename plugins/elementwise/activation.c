@@ -20,7 +20,8 @@ static int32_t plan_activation(void *instance, const struct kiln_problem *proble
     int64_t rows = gate->dims[1];
     result = gpu_need(&request, KILN_OPERAND_UP, GPU_NEED_F32, columns, rows, &up);
     if (result == KILN_RESULT_OK) {
-        result = gpu_need(&request, KILN_OPERAND_OUT, GPU_NEED_F32, columns, rows, &out);
+        result = gpu_need(
+                &request, KILN_OPERAND_OUT, GPU_NEED_F32 | GPU_NEED_Q8, columns, rows, &out);
     }
     if (result != KILN_RESULT_OK) {
         return result;
@@ -38,6 +39,11 @@ static int32_t plan_activation(void *instance, const struct kiln_problem *proble
             .wide = gpu_alignment(gate) >= 16 && gpu_alignment(up) >= 16 &&
                     gpu_alignment(out) >= 16,
             .activation = (int)kind};
+    bool q8 = out->dtype == KILN_DTYPE_BLOCK;
+    if (q8 && !args.wide) {
+        return gpu_decline(&request, "GATE or UP: rows are not 16-byte aligned, which %s needs",
+                GPU_Q8_FORMAT);
+    }
     int32_t threads_a_block = gpu_value(&request, "THREADS");
     int64_t blocks = gpu_blocks(columns, 4ll * threads_a_block) * rows;
     if (blocks > INT32_MAX) {
@@ -46,6 +52,7 @@ static int32_t plan_activation(void *instance, const struct kiln_problem *proble
     }
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "ew_activation", (uint32_t)threads_a_block);
+    gpu_launch_define(&launch, "OUT_Q8", q8);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_GATE);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_UP);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_OUT);
@@ -61,3 +68,23 @@ static int32_t plan_activation(void *instance, const struct kiln_problem *proble
 static const struct kiln_kernel *const kernels[] = {&ew_kernel_activation};
 EW_VARIANT(ew_variant_activation, "glu", "silu or gelu_tanh of the gate, times up", "activation",
         plan_activation, threads_list, kernels);
+
+// As blocks of integers where all that read OUT take them.
+static const char *const q8_slots[] = {"activation"};
+static const char *const q8_formats[] = {GPU_Q8_FORMAT, "f32"};
+static const struct kiln_io q8_io = GPU_IO(OUT, q8_formats);
+static const struct kiln_io *const q8_ios[] = {&q8_io};
+
+const struct kiln_variant ew_variant_activation_q8 = {.struct_size = sizeof(struct kiln_variant),
+        .devices = KILN_DEVICE_CUDA,
+        .name = "glu_q8",
+        .help = "as glu, written as int8 blocks where the readers take them: no quantize op",
+        .slots = q8_slots,
+        .params = threads_list,
+        .kernels = kernels,
+        .ios = q8_ios,
+        .n_slots = GPU_COUNT(q8_slots),
+        .n_params = GPU_COUNT(threads_list),
+        .n_kernels = GPU_COUNT(kernels),
+        .n_ios = GPU_COUNT(q8_ios),
+        .plan = plan_activation};

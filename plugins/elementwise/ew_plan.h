@@ -35,6 +35,7 @@ extern const int64_t ew_threads_values[6];
             .plan = (plan_function)}
 
 extern const struct kiln_variant ew_variant_norm, ew_variant_rope_kv, ew_variant_activation;
+extern const struct kiln_variant ew_variant_norm_q8, ew_variant_activation_q8;
 extern const struct kiln_variant ew_variant_embed, ew_variant_argmax;
 
 extern const struct kiln_kernel ew_kernel_norm, ew_kernel_rope_kv, ew_kernel_activation;

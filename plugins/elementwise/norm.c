@@ -23,8 +23,8 @@ static int32_t plan_norm(void *instance, const struct kiln_problem *problem,
     int64_t rows = in->dims[1];
     result = gpu_need(&request, KILN_OPERAND_WEIGHT, GPU_NEED_F32, columns, 1, &weight);
     if (result == KILN_RESULT_OK) {
-        result = gpu_need(
-                &request, KILN_OPERAND_OUT, GPU_NEED_F32 | GPU_NEED_F16, columns, rows, &out);
+        result = gpu_need(&request, KILN_OPERAND_OUT, GPU_NEED_F32 | GPU_NEED_F16 | GPU_NEED_Q8,
+                columns, rows, &out);
     }
     if (result == KILN_RESULT_OK) {
         result = gpu_may(&request, KILN_OPERAND_RESIDUAL, GPU_NEED_F32, columns, rows, &residual);
@@ -42,10 +42,17 @@ static int32_t plan_norm(void *instance, const struct kiln_problem *problem,
                     gpu_alignment(residual) >= 16,
             .out_f16 = out->dtype == KILN_DTYPE_F16,
             .eps = request.op->eps};
+    bool q8 = out->dtype == KILN_DTYPE_BLOCK;
+    if (q8 && !args.wide) {
+        return gpu_decline(&request,
+                "IN, WEIGHT or RESIDUAL: rows are not 16-byte aligned, which %s needs",
+                GPU_Q8_FORMAT);
+    }
     int64_t wanted = (gpu_blocks(columns, 4) + 31) / 32 * 32;
     int32_t most = gpu_value(&request, "THREADS");
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "ew_norm", wanted < most ? (uint32_t)wanted : (uint32_t)most);
+    gpu_launch_define(&launch, "OUT_Q8", q8);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_IN);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_WEIGHT);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_RESIDUAL);
@@ -66,6 +73,10 @@ static int32_t plan_norm(void *instance, const struct kiln_problem *problem,
 static const char *const out_formats[] = {"f32", "f16"};
 static const struct kiln_io out_io = GPU_IO(OUT, out_formats);
 static const struct kiln_io *const ios[] = {&out_io};
+// As blocks of integers where all that read OUT take them.
+static const char *const q8_formats[] = {GPU_Q8_FORMAT, "f32", "f16"};
+static const struct kiln_io q8_io = GPU_IO(OUT, q8_formats);
+static const struct kiln_io *const q8_ios[] = {&q8_io};
 
 static const char *const slots[] = {"norm"};
 static const struct kiln_kernel *const kernels[] = {&ew_kernel_norm};
@@ -82,4 +93,18 @@ const struct kiln_variant ew_variant_norm = {.struct_size = sizeof(struct kiln_v
         .n_params = GPU_COUNT(threads_list),
         .n_kernels = GPU_COUNT(kernels),
         .n_ios = GPU_COUNT(ios),
+        .plan = plan_norm};
+
+const struct kiln_variant ew_variant_norm_q8 = {.struct_size = sizeof(struct kiln_variant),
+        .devices = KILN_DEVICE_CUDA,
+        .name = "rms_q8",
+        .help = "as rms, written as int8 blocks where the readers take them: no quantize op",
+        .slots = slots,
+        .params = threads_list,
+        .kernels = kernels,
+        .ios = q8_ios,
+        .n_slots = GPU_COUNT(slots),
+        .n_params = GPU_COUNT(threads_list),
+        .n_kernels = GPU_COUNT(kernels),
+        .n_ios = GPU_COUNT(q8_ios),
         .plan = plan_norm};

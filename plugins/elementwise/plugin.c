@@ -3,7 +3,8 @@
 #include "ew_plan.h"
 
 static const struct kiln_variant *const variants[] = {&ew_variant_norm, &ew_variant_rope_kv,
-        &ew_variant_activation, &ew_variant_embed, &ew_variant_argmax};
+        &ew_variant_activation, &ew_variant_embed, &ew_variant_argmax, &ew_variant_norm_q8,
+        &ew_variant_activation_q8};
 
 KILN_EXPORT const struct kiln_plugin kiln_plugin_entry = {.struct_size = sizeof(kiln_plugin_entry),
         .abi_major = KILN_ABI_MAJOR,
