@@ -230,10 +230,12 @@ static int64_t count_other_blocks(
     int64_t others = 0;
     for (int64_t i = 0; i < blocks; i++) {
         const struct cpu_q8_block *want = &data->q8[i];
+        const unsigned char *row = got + i / (shape->k / 32) * (shape->k / 32) * Q8_BYTES;
+        int64_t block = i % (shape->k / 32);
         float pair[2];
-        memcpy(pair, got + i * Q8_BYTES + 32, sizeof(pair));
+        memcpy(pair, row + shape->k + block * 8, sizeof(pair));
         float scaled = want->scale * (float)want->sum;
-        int same = memcmp(got + i * Q8_BYTES, want->q, 32) == 0 &&
+        int same = memcmp(row + block * 32, want->q, 32) == 0 &&
                    ((isnan(want->scale) && isnan(pair[0])) ||
                            (pair[0] == want->scale && pair[1] == scaled));
         others += !same;

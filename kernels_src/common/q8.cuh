@@ -1,7 +1,10 @@
-// q8: the edge format "q8_32w": activations as 8-bit integers, 32 columns a block of 48 bytes, each
-// at a multiple of 16, so that copies take 16 bytes at a time:
+// q8: the edge format "q8_32w": activations as 8-bit integers with two f32 for each 32 columns. A
+// row of K columns has K / 32 * 48 bytes, a multiple of 16, so that copies take 16 at a time:
 //
-//   0 q i8[32] | 32 scale f32 | 36 scale * (sum of q) f32 | 40 zero[8]      value = scale * q
+//   0 q i8[K] | K (scale f32, scale * (sum of its q) f32)[K / 32] | unused      value = scale * q
+//
+// The integers of a tile of 128 columns are one line of memory, its scales one sector: with each
+// block's scale behind its integers, a copy would touch three times the lines.
 //
 // The integers and the scale are those of the host's q8_32, to the bit. With a the largest |x|:
 //   a NaN or infinite: scale NaN, q 0;  a < 2^-100: scale 0, q 0;
@@ -16,16 +19,15 @@
 #include "common/ptx.cuh"
 
 #define Q8_COLUMNS 32
-#define Q8_BYTES   48
-#define Q8_SCALES  32 // offset of the scale and the scaled sum
+#define Q8_BYTES   48 // of a row, for each 32 columns
 
 PTX_INLINE bool q8_finite(float size) {
     return size <= 3.402823466e38f; // NaN is not
 }
 
-// A block, by 8 neighbouring lanes with 4 columns each, the first of which is a multiple of 8. All
-// lanes of the group are there; others of the warp need not be. block: 16-byte aligned.
-PTX_INLINE void q8_put(unsigned char *block, float4 x) {
+// Columns c .. c + 3 of a row of `columns`: 32 columns by 8 neighbouring lanes, the first of which
+// is a multiple of 8. All lanes of the group are there; others of the warp need not be.
+PTX_INLINE void q8_put(unsigned char *row, int columns, int c, float4 x) {
     int lane = ptx_lane();
     unsigned group = 0xffu << (lane & 24);
     float size = fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
@@ -48,10 +50,10 @@ PTX_INLINE void q8_put(unsigned char *block, float4 x) {
     for (int mask = 1; mask < 8; mask *= 2) {
         sum += __shfl_xor_sync(group, sum, mask);
     }
-    ((unsigned *)block)[lane & 7] = zero ? 0 : word;
+    *(unsigned *)(row + c) = zero ? 0 : word;
     if ((lane & 7) == 0) {
         float scale = !finite ? __int_as_float(0x7fffffff) : zero ? 0.0f : size / 127.0f;
-        *(float4 *)(block + Q8_SCALES) = make_float4(scale, scale * (float)sum, 0, 0);
+        *(float2 *)(row + columns + c / Q8_COLUMNS * 8) = make_float2(scale, scale * (float)sum);
     }
 }
 

@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 activate(args.activation, x.y) * y.y, activate(args.activation, x.z) * y.z,
                 activate(args.activation, x.w) * y.w);
 #if OUT_Q8
-        q8_put((unsigned char *)to + c / Q8_COLUMNS * Q8_BYTES, v);
+        q8_put((unsigned char *)to, args.columns, c, v);
 #else
         *(float4 *)(to + c) = v;
 #endif

@@ -32,7 +32,7 @@ PTX_INLINE void put_one(void *to, int c, float v, const ew_args &args) {
 
 PTX_INLINE void put_four(void *to, int c, float4 v, const ew_args &args) {
 #if OUT_Q8
-    q8_put((unsigned char *)to + c / Q8_COLUMNS * Q8_BYTES, v);
+    q8_put((unsigned char *)to, args.columns, c, v);
 #else
     if (args.out_f16) {
         *(uint2 *)((unsigned short *)to + c) =

@@ -76,94 +76,112 @@ PTX_INLINE unsigned place(int row, int piece) {
 }
 
 // ---- Activations --------------------------------------------------------------------------------
-// A thread takes one block of 32 columns of every A_STEP-th row.
+// A thread takes one piece of 16 bytes of every STEP-th row, and the scales of 32 columns of every
+// A_STEP-th.
+#define STEP   (THREADS / PIECES)
 #define A_STEP (THREADS / BLOCKS)
-constexpr int a_each = (TILE_M + A_STEP - 1) / A_STEP;
+constexpr int a_each = (TILE_M + STEP - 1) / STEP;
+constexpr int s_each = (TILE_M + A_STEP - 1) / A_STEP;
 
 struct activations {
-    const unsigned char *from; // the thread's first block, in tile 0
-    long long step;            // bytes from one of its rows to the next
-    int row, block;            // where that is in a tile
-    int rows, blocks;          // in use, from there on
+    const unsigned char *from; // the tile's first row
+    int rows;                  // in use, from there on
 #if !A_ASYNC
-    uint4 low[a_each], high[a_each];
-    float2 scale[a_each];
+    uint4 piece[a_each];
+    float2 scale[s_each];
 #endif
 };
 
-PTX_INLINE void a_begin(
-        activations &a, const unsigned char *in, int first_row, int rows, const mm_args &args) {
-    a.row = (int)threadIdx.x / BLOCKS;
-    a.block = (int)threadIdx.x % BLOCKS;
-    a.from = in + (first_row + a.row) * args.in_stride + a.block * Q8_BYTES;
-    a.step = A_STEP * args.in_stride;
-    a.rows = rows - first_row - a.row;
-    a.blocks = args.k / Q8_COLUMNS - a.block;
+// What lies outside of a matrix: a row behind the last one is read as the last, as its results go
+// nowhere; a column behind the last one as the last, with a scale and a factor of 0. So no load
+// depends on a branch.
+
+// Whether `row` of the thread's rows, `step` apart, is in the tile at all.
+PTX_INLINE bool a_has(int row, int step) {
+    return TILE_M % step == 0 || row < TILE_M;
 }
 
-// Whether the thread has an i-th row in the tile at all.
-PTX_INLINE bool a_has(const activations &a, int i) {
-    return TILE_M % A_STEP == 0 || a.row + i * A_STEP < TILE_M;
+PTX_INLINE unsigned scale_at(int stage, int block, int row) {
+    return SCALE_AT + stage * SCALE_BYTES + block * SCALE_STRIDE + row * 8;
 }
 
 #if A_ASYNC
-PTX_INLINE void a_copy(const activations &a, unsigned base, int stage, int tile) {
-    unsigned to = base + stage * A_BYTES;
-    unsigned scale = base + SCALE_AT + stage * SCALE_BYTES + a.block * SCALE_STRIDE + a.row * 8;
-    const unsigned char *from = a.from + tile * (BLOCKS * Q8_BYTES);
+PTX_INLINE void a_copy(
+        const activations &a, unsigned base, int stage, int tile, const mm_args &args) {
+    int row = (int)threadIdx.x / PIECES;
+    int piece = (int)threadIdx.x % PIECES;
+    int column = tile * BK + piece * 16;
+    const unsigned char *from = a.from + row * args.in_stride + column;
 #    pragma unroll
     for (int i = 0; i < a_each; i++) {
-        if (a_has(a, i)) {
-            bool valid = i * A_STEP < a.rows && tile * BLOCKS < a.blocks;
-            ptx_cp_async_16(to + place(a.row + i * A_STEP, 2 * a.block), from, valid);
-            ptx_cp_async_16(to + place(a.row + i * A_STEP, 2 * a.block + 1), from + 16, valid);
-            mmq_cp_async_8(scale + i * (A_STEP * 8), from + Q8_SCALES, valid);
+        if (a_has(row + i * STEP, STEP)) {
+            ptx_cp_async_16(base + stage * A_BYTES + place(row + i * STEP, piece),
+                    from + i * (STEP * args.in_stride), row + i * STEP < a.rows && column < args.k);
         }
-        from += a.step;
+    }
+    row = (int)threadIdx.x / BLOCKS;
+    int block = (int)threadIdx.x % BLOCKS;
+    column = tile * BK + block * 32;
+    from = a.from + row * args.in_stride + args.k + column / 4;
+#    pragma unroll
+    for (int i = 0; i < s_each; i++) {
+        if (a_has(row + i * A_STEP, A_STEP)) {
+            mmq_cp_async_8(base + scale_at(stage, block, row + i * A_STEP),
+                    from + i * (A_STEP * args.in_stride),
+                    row + i * A_STEP < a.rows && column < args.k);
+        }
     }
 }
 #else
-PTX_INLINE void a_load(activations &a, int tile) {
-    const unsigned char *from = a.from + tile * (BLOCKS * Q8_BYTES);
+PTX_INLINE void a_load(activations &a, int tile, const mm_args &args) {
+    int row = (int)threadIdx.x / PIECES;
+    int column = tile * BK + (int)threadIdx.x % PIECES * 16;
+    const unsigned char *from = a.from + min(column, args.k - 16);
 #    pragma unroll
     for (int i = 0; i < a_each; i++) {
-        a.low[i] = a.high[i] = make_uint4(0, 0, 0, 0);
-        a.scale[i] = make_float2(0, 0);
-        if (a_has(a, i) && i * A_STEP < a.rows && tile * BLOCKS < a.blocks) {
-            a.low[i] = *(const uint4 *)from;
-            a.high[i] = *(const uint4 *)(from + 16);
-            a.scale[i] = *(const float2 *)(from + Q8_SCALES);
-        }
-        from += a.step;
+        a.piece[i] = *(const uint4 *)(from + min(row + i * STEP, a.rows - 1) * args.in_stride);
+    }
+    row = (int)threadIdx.x / BLOCKS;
+    column = tile * BK + (int)threadIdx.x % BLOCKS * 32;
+    from = a.from + args.k + min(column, args.k - 32) / 4;
+#    pragma unroll
+    for (int i = 0; i < s_each; i++) {
+        float2 scale = *(const float2 *)(from + min(row + i * A_STEP, a.rows - 1) * args.in_stride);
+        a.scale[i] = column < args.k ? scale : make_float2(0, 0);
     }
 }
 
 PTX_INLINE void a_store(const activations &a, unsigned base, int stage) {
-    unsigned to = base + stage * A_BYTES;
-    unsigned scale = base + SCALE_AT + stage * SCALE_BYTES + a.block * SCALE_STRIDE + a.row * 8;
+    int row = (int)threadIdx.x / PIECES;
 #    pragma unroll
     for (int i = 0; i < a_each; i++) {
-        if (a_has(a, i)) {
-            ptx_store_shared_v4(to + place(a.row + i * A_STEP, 2 * a.block), a.low[i]);
-            ptx_store_shared_v4(to + place(a.row + i * A_STEP, 2 * a.block + 1), a.high[i]);
-            ptx_store_shared_v2(scale + i * (A_STEP * 8), (unsigned)__float_as_int(a.scale[i].x),
-                    (unsigned)__float_as_int(a.scale[i].y));
+        if (a_has(row + i * STEP, STEP)) {
+            ptx_store_shared_v4(
+                    base + stage * A_BYTES + place(row + i * STEP, (int)threadIdx.x % PIECES),
+                    a.piece[i]);
+        }
+    }
+    row = (int)threadIdx.x / BLOCKS;
+#    pragma unroll
+    for (int i = 0; i < s_each; i++) {
+        if (a_has(row + i * A_STEP, A_STEP)) {
+            ptx_store_shared_v2(base + scale_at(stage, (int)threadIdx.x % BLOCKS, row + i * A_STEP),
+                    (unsigned)__float_as_int(a.scale[i].x), (unsigned)__float_as_int(a.scale[i].y));
         }
     }
 }
 #endif
 
 // ---- Weights ------------------------------------------------------------------------------------
-// A thread takes one piece of 16 bytes, or one unit of 16 values, of every B_STEP-th row, and the
+// A thread takes one piece of 16 bytes, or one unit of 16 values, of every STEP-th row, and the
 // factors of one place of every F_STEP-th row.
-#define B_STEP (THREADS / PIECES)
 #if MMQ_EXPANDED
 #    define F_ROW BLOCKS // places of a row that give factors
 #else
 #    define F_ROW (PIECES / MMQ_EVERY)
 #endif
 #define F_STEP (THREADS / F_ROW)
-constexpr int b_each = BN / B_STEP;
+constexpr int b_each = BN / STEP;
 constexpr int f_each = (BN + F_STEP - 1) / F_STEP;
 
 struct weights {
@@ -193,24 +211,16 @@ PTX_INLINE long long b_stride(const mm_args &args) {
 
 PTX_INLINE void b_load(weights &w, int tile, const mm_args &args) {
     int row = (int)threadIdx.x / PIECES;
-    const unsigned char *from =
-            w.from + row * b_stride(args) + tile * BK + (int)threadIdx.x % PIECES * 16;
+    const unsigned char *from = w.from + tile * BK + (int)threadIdx.x % PIECES * 16;
 #    pragma unroll
     for (int i = 0; i < b_each; i++) {
-        w.piece[i] = make_uint4(0, 0, 0, 0);
-        if (row + i * B_STEP < w.rows) {
-            w.piece[i] = *(const uint4 *)(from + i * (B_STEP * b_stride(args)));
-        }
+        w.piece[i] = *(const uint4 *)(from + min(row + i * STEP, w.rows - 1) * b_stride(args));
     }
     row = (int)threadIdx.x / F_ROW;
-    from = w.from + row * b_stride(args) + args.k_padded +
-           (tile * BLOCKS + (int)threadIdx.x % F_ROW) * 8;
+    from = w.from + args.k_padded + (tile * BLOCKS + (int)threadIdx.x % F_ROW) * 8;
 #    pragma unroll
     for (int i = 0; i < f_each; i++) {
-        w.factor[i] = make_float2(0, 0);
-        if (row + i * F_STEP < w.rows && f_has(row + i * F_STEP)) {
-            w.factor[i] = *(const float2 *)(from + i * (F_STEP * b_stride(args)));
-        }
+        w.factor[i] = *(const float2 *)(from + min(row + i * F_STEP, w.rows - 1) * b_stride(args));
     }
 }
 
@@ -219,7 +229,7 @@ PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int, const m
     int row = (int)threadIdx.x / PIECES;
 #    pragma unroll
     for (int i = 0; i < b_each; i++) {
-        ptx_store_shared_v4(b + place(row + i * B_STEP, (int)threadIdx.x % PIECES), w.piece[i]);
+        ptx_store_shared_v4(b + place(row + i * STEP, (int)threadIdx.x % PIECES), w.piece[i]);
     }
     row = (int)threadIdx.x / F_ROW;
 #    pragma unroll
@@ -237,23 +247,20 @@ PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int, const m
 }
 #else
 PTX_INLINE void b_load(weights &w, int tile, const mm_args &args) {
+    int last = args.k / 16 - 1;
     int row = (int)threadIdx.x / PIECES;
-    int unit = tile * PIECES + (int)threadIdx.x % PIECES;
-    const unsigned char *from = w.from + row * args.weight_stride;
+    int unit = min(tile * PIECES + (int)threadIdx.x % PIECES, last);
 #    pragma unroll
     for (int i = 0; i < b_each; i++) {
-        if (row + i * B_STEP < w.rows && w_column(unit) < args.k) {
-            w_load(w.raw[i], from + i * (B_STEP * args.weight_stride), unit, args.k);
-        }
+        w_load(w.raw[i], w.from + min(row + i * STEP, w.rows - 1) * args.weight_stride, unit,
+                args.k);
     }
     row = (int)threadIdx.x / F_ROW;
-    unit = tile * PIECES + (int)threadIdx.x % F_ROW * MMQ_EVERY;
-    from = w.from + row * args.weight_stride;
+    unit = min(tile * PIECES + (int)threadIdx.x % F_ROW * MMQ_EVERY, last);
 #    pragma unroll
     for (int i = 0; i < f_each; i++) {
-        if (row + i * F_STEP < w.rows && w_column(unit) < args.k && f_has(row + i * F_STEP)) {
-            w_load(w.factor[i], from + i * (F_STEP * args.weight_stride), unit, args.k);
-        }
+        w_load(w.factor[i], w.from + min(row + i * F_STEP, w.rows - 1) * args.weight_stride, unit,
+                args.k);
     }
 }
 
@@ -261,23 +268,22 @@ PTX_INLINE void b_load(weights &w, int tile, const mm_args &args) {
 PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int tile, const mm_args &args) {
     unsigned b = base + B_AT + stage * B_BYTES;
     int row = (int)threadIdx.x / PIECES;
-    int unit = tile * PIECES + (int)threadIdx.x % PIECES;
-    int column = w_column(unit) - tile * BK;
+    int unit = (int)threadIdx.x % PIECES;
+    int column = w_column(unit);
 #    pragma unroll
     for (int i = 0; i < b_each; i++) {
-        bool valid = row + i * B_STEP < w.rows && w_column(unit) < args.k;
 #    pragma unroll
         for (int run = 0; run < 2; run++) {
-            uint2 q = valid ? mmq_bytes(w.raw[i], unit, run) : make_uint2(0, 0);
+            uint2 q = mmq_bytes(w.raw[i], tile * PIECES + unit, run);
             int c = column + run * W_GAP;
-            ptx_store_shared_v2(b + place(row + i * B_STEP, c / 16) + c % 16, q.x, q.y);
+            ptx_store_shared_v2(b + place(row + i * STEP, c / 16) + c % 16, q.x, q.y);
         }
     }
     row = (int)threadIdx.x / F_ROW;
     unit = tile * PIECES + (int)threadIdx.x % F_ROW * MMQ_EVERY;
+    bool valid = w_column(unit) < args.k;
 #    pragma unroll
     for (int i = 0; i < f_each; i++) {
-        bool valid = row + i * F_STEP < w.rows && w_column(unit) < args.k;
         if (f_has(row + i * F_STEP)) {
             mmq_factors(w.factor[i], unit, [&](int at, int which, float value) {
                 ptx_store_shared(
@@ -396,7 +402,7 @@ PTX_INLINE void leave(
     }
 }
 
-// in (S, K / 32 blocks). weight (N, K) as in the file, or expanded. bias (N), residual (S, N),
+// in (S) rows of q8_32w. weight (N, K) as in the file, or expanded. bias (N), residual (S, N),
 // n_tokens (1), or NULL. out (S, N) may be residual; with args.splits > 1 parts (splits, S, N
 // rounded up to 4), bias and residual NULL. Grid: x rows, y outputs, z parts of K.
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
@@ -419,7 +425,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     int m0 = warp / SPREAD_N * WM;
     int n0 = warp % SPREAD_N * WN;
     activations a;
-    a_begin(a, in, first_row, rows, args);
+    a.from = in + first_row * args.in_stride;
+    a.rows = rows - first_row;
     weights w;
     w.rows = args.n - first_out;
 #if MMQ_EXPANDED
@@ -433,12 +440,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #    pragma unroll 1
         for (int i = 0; i < STAGES - 1; i++) {
             if (tile + i < end) {
-                a_copy(a, base, i, tile + i);
+                a_copy(a, base, i, tile + i, args);
             }
             ptx_cp_async_commit();
         }
 #else
-        a_load(a, tile);
+        a_load(a, tile, args);
         a_store(a, base, 0);
 #endif
         b_load(w, tile, args);
@@ -457,13 +464,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #if A_ASYNC
         int ahead = tile + STAGES - 1;
         if (ahead < end) {
-            a_copy(a, base, stage > 0 ? stage - 1 : STAGES - 1, ahead);
+            a_copy(a, base, stage > 0 ? stage - 1 : STAGES - 1, ahead, args);
         }
         ptx_cp_async_commit();
 #endif
         if (more) {
 #if !A_ASYNC
-            a_load(a, tile + 1);
+            a_load(a, tile + 1, args);
 #endif
             b_load(w, tile + 1, args);
         }

@@ -27,7 +27,7 @@ PTX_INLINE float4 load_four(const char *row, int c, int wide) {
 #endif
 }
 
-// in (S, K), K a multiple of 32 -> out (S, K / 32 blocks). n_tokens (1) or NULL. Grid: x the pieces
+// in (S, K), K a multiple of 32 -> out (S) rows of q8_32w. n_tokens (1) or NULL. Grid: x the pieces
 // of 4 * ROW_THREADS columns of row 0, then of row 1, ...
 extern "C" __global__ void __launch_bounds__(ROW_THREADS) mm_quantize(const char *__restrict__ in,
         unsigned char *__restrict__ out, const int *__restrict__ n_tokens, const mm_args args) {
@@ -38,5 +38,5 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) mm_quantize(const char
         return;
     }
     float4 x = load_four(in + row * args.in_stride, c, args.in_wide);
-    q8_put(out + row * args.out_stride + c / Q8_COLUMNS * Q8_BYTES, x);
+    q8_put(out + row * args.out_stride, args.k, c, x);
 }

@@ -31,7 +31,6 @@ static const int64_t warps_values[] = {1, 2, 4, 8};
 static const struct kiln_param_default *const tile_rows[] = {GPU_DEFAULT(0, 79, 64)};
 static const struct kiln_param_default *const stages_rows[] = {
     GPU_DEFAULT(86, 89, 2), GPU_DEFAULT(120, 129, 2)};
-static const struct kiln_param_default *const warps_m_rows[] = {GPU_DEFAULT(0, 79, 2)};
 
 PARAM(bm, "BM", "rows of activations a block; few rows take less"), .unit = "rows", .value = 128,
     LIST(bm_values), ROWS(tile_rows)};
@@ -41,8 +40,7 @@ PARAM(bk, "BK", "columns a tile, one barrier each"), .unit = "columns", .value =
     LIST(bk_values)};
 PARAM(stages, "STAGES", "tiles in shared memory; copies of activations run one fewer ahead"),
     .unit = "tiles", .value = 3, .min = 2, .max = 4, ROWS(stages_rows)};
-PARAM(warps_m, "WARPS_M", "warps that share BM"), .unit = "warps", .value = 4, LIST(warps_values),
-    ROWS(warps_m_rows)};
+PARAM(warps_m, "WARPS_M", "warps that share BM"), .unit = "warps", .value = 2, LIST(warps_values)};
 PARAM(warps_n, "WARPS_N", "warps that share BN"), .unit = "warps", .value = 4, LIST(warps_values)};
 PARAM(min_blocks, "MIN_BLOCKS", "blocks a multiprocessor that registers must allow"),
     .unit = "blocks", .value = 1, .min = 1, .max = 8};

@@ -11,7 +11,9 @@ const struct kiln_format mm_format_q8 = {.struct_size = sizeof(mm_format_q8),
         .block_bytes = GPU_Q8_BYTES,
         .row_multiple = 1,
         .name = GPU_Q8_FORMAT,
-        .layout = "0 q i8[32], 32 scale f32, 36 scale * sum of q f32, 40 zeros; value = scale * q"};
+        .layout =
+                "a row of K: q i8[K], then K/32 times scale f32 and scale * sum of q f32; value = "
+                "scale * q"};
 
 static int32_t plan_quantize(void *instance, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
