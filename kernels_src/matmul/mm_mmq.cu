@@ -2,11 +2,13 @@
 // tensor cores: activations as blocks of 8-bit integers (common/q8.cuh), block weights as signed
 // bytes with f32 factors (mmq_weights.cuh).
 //
-// Each block makes TILE_M rows by BN outputs, SPREAD_M x SPREAD_N warps. K goes by in tiles of BK
-// columns through a ring of STAGES buffers in shared memory, one barrier a tile: while a tile is
-// multiplied, the next one's bytes rest in registers (A_ASYNC 1: activations fly to the ring by
-// cp.async, STAGES - 1 tiles ahead). Weights become bytes on their way into the ring; with
-// MMQ_EXPANDED 1 they are so already (mm_mmq_expand), and nothing is left to recombine.
+// Each block makes TILE_M rows by BN outputs. SPREAD_M x SPREAD_N warps multiply; PRODUCERS warps
+// fill a ring of STAGES tiles of BK columns in shared memory, so that neither waits for the other's
+// instructions: what a tile costs to bring and to recombine runs beside the products. Each buffer
+// of the ring has two named barriers: full (its tile is there) and empty (all have multiplied it).
+// The producers hold the bytes of the next tile in registers while they wait for a buffer (A_ASYNC
+// 1: activations fly to the ring by cp.async). Weights become bytes on their way into the ring;
+// with MMQ_EXPANDED 1 they are so already (mm_mmq_expand), and nothing is left to recombine.
 //
 // An integer sum I of 32 columns (q6_K: of 16) must meet its scales before the next is begun. The
 // products begin not from 0 but from the bits of 1.5 * 2^23 as a float: then their bits are the
@@ -21,12 +23,12 @@
 // each row BK bytes in pieces of 16, exchanged so that 8 rows of one column lie in 8 different
 // places; STAGES times the activations' scales; STAGES times the weights' factors.
 //
-// Defines: BN, BK, STAGES, MIN_BLOCKS a multiprocessor, TILE_M, SPREAD_M, SPREAD_N, MMQ_EXPANDED,
-// A_ASYNC, KILN_SMEM; W_TYPE and W_ALIGN.
-#if !defined(BN) || !defined(BK) || !defined(STAGES) || !defined(MIN_BLOCKS) || \
-        !defined(TILE_M) || !defined(SPREAD_M) || !defined(SPREAD_N) || !defined(MMQ_EXPANDED) || \
-        !defined(A_ASYNC)
-#    error "define BN, BK, STAGES, MIN_BLOCKS, TILE_M, SPREAD_M, SPREAD_N, MMQ_EXPANDED, A_ASYNC"
+// Defines: BN, BK, STAGES, PRODUCERS, MIN_BLOCKS a multiprocessor, TILE_M, SPREAD_M, SPREAD_N,
+// MMQ_EXPANDED, A_ASYNC, KILN_SMEM; W_TYPE and W_ALIGN.
+#if !defined(BN) || !defined(BK) || !defined(STAGES) || !defined(PRODUCERS) || \
+        !defined(MIN_BLOCKS) || !defined(TILE_M) || !defined(SPREAD_M) || !defined(SPREAD_N) || \
+        !defined(MMQ_EXPANDED) || !defined(A_ASYNC)
+#    error "define BN, BK, STAGES, PRODUCERS, MIN_BLOCKS, TILE_M, SPREAD_*, MMQ_EXPANDED, A_ASYNC"
 #endif
 #include "common/q8.cuh"
 #include "matmul/mm_args.cuh"
@@ -34,13 +36,15 @@
 #include "matmul/mmq_mma.cuh"
 #include "matmul/mmq_weights.cuh"
 
-#define THREADS (SPREAD_M * SPREAD_N * 32)
-#define PIECES  (BK / 16)           // of 16 bytes, a row
-#define BLOCKS  (BK / 32)           // of 32 columns
-#define WM      (TILE_M / SPREAD_M) // a warp's rows
-#define WN      (BN / SPREAD_N)     // and outputs
-#define MT      (WM / 16)
-#define NT      (WN / 8)
+#define CONSUMER_THREADS (SPREAD_M * SPREAD_N * 32)
+#define PRODUCER_THREADS (PRODUCERS * 32)
+#define THREADS          (CONSUMER_THREADS + PRODUCER_THREADS)
+#define PIECES           (BK / 16)           // of 16 bytes, a row
+#define BLOCKS           (BK / 32)           // of 32 columns
+#define WM               (TILE_M / SPREAD_M) // a warp's rows
+#define WN               (BN / SPREAD_N)     // and outputs
+#define MT               (WM / 16)
+#define NT               (WN / 8)
 
 #define A_BYTES       (TILE_M * BK) // a stage
 #define B_BYTES       (BN * BK)
@@ -56,12 +60,12 @@
 
 static_assert(BK == 64 || BK == 128, "BK: 64 or 128");
 static_assert(MMQ_EXPANDED || 2 * W_GAP <= BK, "BK: a tile must hold both runs of a unit");
-static_assert(STAGES == 2 || (A_ASYNC && STAGES > 2), "STAGES: 2; more only with A_ASYNC");
+static_assert(STAGES >= 2 && STAGES <= 7, "STAGES: 2 to 7, with two barriers each");
 static_assert(WM % 16 == 0 && WM > 0, "TILE_M: a multiple of 16 * SPREAD_M");
 static_assert(WN % 16 == 0 && WN > 0, "BN: a multiple of 16 * SPREAD_N");
 static_assert(THREADS <= 1024, "at most 32 warps");
-static_assert(THREADS % PIECES == 0 && BN % (THREADS / PIECES) == 0,
-        "BN * BK / 16 must be a multiple of the threads");
+static_assert(PRODUCER_THREADS % PIECES == 0 && BN % (PRODUCER_THREADS / PIECES) == 0,
+        "BN * BK / 16 must be a multiple of the producers' threads");
 static_assert(KILN_SMEM >= TOTAL, "KILN_SMEM: the launcher asks for too little");
 
 // Activations, weights, scales, factors.
@@ -78,10 +82,15 @@ PTX_INLINE unsigned place(int row, int piece) {
 // ---- Activations --------------------------------------------------------------------------------
 // A thread takes one piece of 16 bytes of every STEP-th row, and the scales of 32 columns of every
 // A_STEP-th.
-#define STEP   (THREADS / PIECES)
-#define A_STEP (THREADS / BLOCKS)
+#define STEP   (PRODUCER_THREADS / PIECES)
+#define A_STEP (PRODUCER_THREADS / BLOCKS)
 constexpr int a_each = (TILE_M + STEP - 1) / STEP;
 constexpr int s_each = (TILE_M + A_STEP - 1) / A_STEP;
+
+// Which of the producers' threads.
+PTX_INLINE int producer() {
+    return (int)threadIdx.x - CONSUMER_THREADS;
+}
 
 struct activations {
     const unsigned char *from; // the tile's first row
@@ -94,7 +103,7 @@ struct activations {
 
 // What lies outside of a matrix: a row behind the last one is read as the last, as its results go
 // nowhere; a column behind the last one as the last, with a scale and a factor of 0. So no load
-// depends on a branch.
+// depends on a branch. Offsets in a tile are 32 bits wide: the plan sees to it that they fit.
 
 // Whether `row` of the thread's rows, `step` apart, is in the tile at all.
 PTX_INLINE bool a_has(int row, int step) {
@@ -108,8 +117,8 @@ PTX_INLINE unsigned scale_at(int stage, int block, int row) {
 #if A_ASYNC
 PTX_INLINE void a_copy(
         const activations &a, unsigned base, int stage, int tile, const mm_args &args) {
-    int row = (int)threadIdx.x / PIECES;
-    int piece = (int)threadIdx.x % PIECES;
+    int row = producer() / PIECES;
+    int piece = producer() % PIECES;
     int column = tile * BK + piece * 16;
     const unsigned char *from = a.from + row * args.in_stride + column;
 #    pragma unroll
@@ -119,8 +128,8 @@ PTX_INLINE void a_copy(
                     from + i * (STEP * args.in_stride), row + i * STEP < a.rows && column < args.k);
         }
     }
-    row = (int)threadIdx.x / BLOCKS;
-    int block = (int)threadIdx.x % BLOCKS;
+    row = producer() / BLOCKS;
+    int block = producer() % BLOCKS;
     column = tile * BK + block * 32;
     from = a.from + row * args.in_stride + args.k + column / 4;
 #    pragma unroll
@@ -134,38 +143,38 @@ PTX_INLINE void a_copy(
 }
 #else
 PTX_INLINE void a_load(activations &a, int tile, const mm_args &args) {
-    int row = (int)threadIdx.x / PIECES;
-    int column = tile * BK + (int)threadIdx.x % PIECES * 16;
+    int row = producer() / PIECES;
+    int column = tile * BK + producer() % PIECES * 16;
     const unsigned char *from = a.from + min(column, args.k - 16);
 #    pragma unroll
     for (int i = 0; i < a_each; i++) {
-        a.piece[i] = *(const uint4 *)(from + min(row + i * STEP, a.rows - 1) * args.in_stride);
+        a.piece[i] = *(const uint4 *)(from + min(row + i * STEP, a.rows - 1) * (int)args.in_stride);
     }
-    row = (int)threadIdx.x / BLOCKS;
-    column = tile * BK + (int)threadIdx.x % BLOCKS * 32;
+    row = producer() / BLOCKS;
+    column = tile * BK + producer() % BLOCKS * 32;
     from = a.from + args.k + min(column, args.k - 32) / 4;
 #    pragma unroll
     for (int i = 0; i < s_each; i++) {
-        float2 scale = *(const float2 *)(from + min(row + i * A_STEP, a.rows - 1) * args.in_stride);
+        float2 scale =
+                *(const float2 *)(from + min(row + i * A_STEP, a.rows - 1) * (int)args.in_stride);
         a.scale[i] = column < args.k ? scale : make_float2(0, 0);
     }
 }
 
 PTX_INLINE void a_store(const activations &a, unsigned base, int stage) {
-    int row = (int)threadIdx.x / PIECES;
+    int row = producer() / PIECES;
 #    pragma unroll
     for (int i = 0; i < a_each; i++) {
         if (a_has(row + i * STEP, STEP)) {
-            ptx_store_shared_v4(
-                    base + stage * A_BYTES + place(row + i * STEP, (int)threadIdx.x % PIECES),
+            ptx_store_shared_v4(base + stage * A_BYTES + place(row + i * STEP, producer() % PIECES),
                     a.piece[i]);
         }
     }
-    row = (int)threadIdx.x / BLOCKS;
+    row = producer() / BLOCKS;
 #    pragma unroll
     for (int i = 0; i < s_each; i++) {
         if (a_has(row + i * A_STEP, A_STEP)) {
-            ptx_store_shared_v2(base + scale_at(stage, (int)threadIdx.x % BLOCKS, row + i * A_STEP),
+            ptx_store_shared_v2(base + scale_at(stage, producer() % BLOCKS, row + i * A_STEP),
                     (unsigned)__float_as_int(a.scale[i].x), (unsigned)__float_as_int(a.scale[i].y));
         }
     }
@@ -180,7 +189,7 @@ PTX_INLINE void a_store(const activations &a, unsigned base, int stage) {
 #else
 #    define F_ROW (PIECES / MMQ_EVERY)
 #endif
-#define F_STEP (THREADS / F_ROW)
+#define F_STEP (PRODUCER_THREADS / F_ROW)
 constexpr int b_each = BN / STEP;
 constexpr int f_each = (BN + F_STEP - 1) / F_STEP;
 
@@ -210,32 +219,33 @@ PTX_INLINE long long b_stride(const mm_args &args) {
 }
 
 PTX_INLINE void b_load(weights &w, int tile, const mm_args &args) {
-    int row = (int)threadIdx.x / PIECES;
-    const unsigned char *from = w.from + tile * BK + (int)threadIdx.x % PIECES * 16;
+    int row = producer() / PIECES;
+    const unsigned char *from = w.from + tile * BK + producer() % PIECES * 16;
 #    pragma unroll
     for (int i = 0; i < b_each; i++) {
-        w.piece[i] = *(const uint4 *)(from + min(row + i * STEP, w.rows - 1) * b_stride(args));
+        w.piece[i] = *(const uint4 *)(from + min(row + i * STEP, w.rows - 1) * (int)b_stride(args));
     }
-    row = (int)threadIdx.x / F_ROW;
-    from = w.from + args.k_padded + (tile * BLOCKS + (int)threadIdx.x % F_ROW) * 8;
+    row = producer() / F_ROW;
+    from = w.from + args.k_padded + (tile * BLOCKS + producer() % F_ROW) * 8;
 #    pragma unroll
     for (int i = 0; i < f_each; i++) {
-        w.factor[i] = *(const float2 *)(from + min(row + i * F_STEP, w.rows - 1) * b_stride(args));
+        w.factor[i] =
+                *(const float2 *)(from + min(row + i * F_STEP, w.rows - 1) * (int)b_stride(args));
     }
 }
 
 PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int, const mm_args &) {
     unsigned b = base + B_AT + stage * B_BYTES;
-    int row = (int)threadIdx.x / PIECES;
+    int row = producer() / PIECES;
 #    pragma unroll
     for (int i = 0; i < b_each; i++) {
-        ptx_store_shared_v4(b + place(row + i * STEP, (int)threadIdx.x % PIECES), w.piece[i]);
+        ptx_store_shared_v4(b + place(row + i * STEP, producer() % PIECES), w.piece[i]);
     }
-    row = (int)threadIdx.x / F_ROW;
+    row = producer() / F_ROW;
 #    pragma unroll
     for (int i = 0; i < f_each; i++) {
         if (f_has(row + i * F_STEP)) {
-            unsigned to = base + factor_at(stage, (int)threadIdx.x % F_ROW, row + i * F_STEP, 0);
+            unsigned to = base + factor_at(stage, producer() % F_ROW, row + i * F_STEP, 0);
             unsigned x = (unsigned)__float_as_int(w.factor[i].x);
             if (MMQ_PAIR) {
                 ptx_store_shared_v2(to, x, (unsigned)__float_as_int(w.factor[i].y));
@@ -248,27 +258,27 @@ PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int, const m
 #else
 PTX_INLINE void b_load(weights &w, int tile, const mm_args &args) {
     int last = args.k / 16 - 1;
-    int row = (int)threadIdx.x / PIECES;
-    int unit = min(tile * PIECES + (int)threadIdx.x % PIECES, last);
+    int row = producer() / PIECES;
+    int unit = min(tile * PIECES + producer() % PIECES, last);
 #    pragma unroll
     for (int i = 0; i < b_each; i++) {
-        w_load(w.raw[i], w.from + min(row + i * STEP, w.rows - 1) * args.weight_stride, unit,
+        w_load(w.raw[i], w.from + min(row + i * STEP, w.rows - 1) * (int)args.weight_stride, unit,
                 args.k);
     }
-    row = (int)threadIdx.x / F_ROW;
-    unit = min(tile * PIECES + (int)threadIdx.x % F_ROW * MMQ_EVERY, last);
+    row = producer() / F_ROW;
+    unit = min(tile * PIECES + producer() % F_ROW * MMQ_EVERY, last);
 #    pragma unroll
     for (int i = 0; i < f_each; i++) {
-        w_load(w.factor[i], w.from + min(row + i * F_STEP, w.rows - 1) * args.weight_stride, unit,
-                args.k);
+        w_load(w.factor[i], w.from + min(row + i * F_STEP, w.rows - 1) * (int)args.weight_stride,
+                unit, args.k);
     }
 }
 
 // What b_load has read for the same tile.
 PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int tile, const mm_args &args) {
     unsigned b = base + B_AT + stage * B_BYTES;
-    int row = (int)threadIdx.x / PIECES;
-    int unit = (int)threadIdx.x % PIECES;
+    int row = producer() / PIECES;
+    int unit = producer() % PIECES;
     int column = w_column(unit);
 #    pragma unroll
     for (int i = 0; i < b_each; i++) {
@@ -279,8 +289,8 @@ PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int tile, co
             ptx_store_shared_v2(b + place(row + i * STEP, c / 16) + c % 16, q.x, q.y);
         }
     }
-    row = (int)threadIdx.x / F_ROW;
-    unit = tile * PIECES + (int)threadIdx.x % F_ROW * MMQ_EVERY;
+    row = producer() / F_ROW;
+    unit = tile * PIECES + producer() % F_ROW * MMQ_EVERY;
     bool valid = w_column(unit) < args.k;
 #    pragma unroll
     for (int i = 0; i < f_each; i++) {
@@ -294,6 +304,53 @@ PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int tile, co
     }
 }
 #endif
+
+// ---- Producers ----------------------------------------------------------------------------------
+#define FULL(stage)  (1 + (stage))
+#define EMPTY(stage) (1 + STAGES + (stage))
+
+PTX_INLINE void produce(
+        activations &a, weights &w, unsigned base, int tile, int end, const mm_args &args) {
+    int first = tile;
+    int stage = 0;
+#if !A_ASYNC
+    a_load(a, tile, args);
+#endif
+    b_load(w, tile, args);
+#pragma unroll 1
+    for (; tile < end; tile++) {
+        if (tile - first >= STAGES) {
+            mmq_barrier_sync(EMPTY(stage), THREADS);
+        }
+#if A_ASYNC
+        a_copy(a, base, stage, tile, args);
+        ptx_cp_async_commit();
+#else
+        a_store(a, base, stage);
+#endif
+        b_store(w, base, stage, tile, args);
+        if (tile + 1 < end) {
+#if !A_ASYNC
+            a_load(a, tile + 1, args);
+#endif
+            b_load(w, tile + 1, args);
+        }
+#if A_ASYNC
+        ptx_cp_async_wait<0>();
+#endif
+        mmq_barrier_arrive(FULL(stage), THREADS);
+        stage = stage + 1 < STAGES ? stage + 1 : 0;
+    }
+}
+
+// The first row and output of a warp that multiplies, in the block's tile.
+PTX_INLINE int warp_row() {
+    return (int)threadIdx.x / 32 / SPREAD_N * WM;
+}
+
+PTX_INLINE int warp_out() {
+    return (int)threadIdx.x / 32 % SPREAD_N * WN;
+}
 
 // ---- Products -----------------------------------------------------------------------------------
 // The factors of outputs n and n + 1, n even: one: their first numbers, two: the second ones.
@@ -314,6 +371,15 @@ PTX_INLINE factors load_factors(unsigned at) {
 #endif
     f.back = make_float2(-MMQ_BIAS * f.one.x, -MMQ_BIAS * f.one.y);
     return f;
+}
+
+// A row's scale and, where a type has a minimum to multiply it by, its scaled sum.
+PTX_INLINE float2 load_scale(unsigned at) {
+#if MMQ_HAS_MIN
+    return mmq_load_shared_v2(at);
+#else
+    return make_float2(mmq_load_shared(at), 0);
+#endif
 }
 
 // sums += what 32 columns of 16 rows and 8 outputs give. scale: of rows g and g + 8.
@@ -358,8 +424,8 @@ PTX_INLINE void multiply_tile(float (&sums)[MT][NT][4], unsigned base, int stage
 #pragma unroll
         for (int i = 0; i < MT; i++) {
             ptx_ldmatrix_x4(a[i], a_stage + place(m0 + i * 16 + lane % 16, 2 * block + lane / 16));
-            of_row[i][0] = mmq_load_shared_v2(scale + block * SCALE_STRIDE + i * 128);
-            of_row[i][1] = mmq_load_shared_v2(scale + block * SCALE_STRIDE + i * 128 + 64);
+            of_row[i][0] = load_scale(scale + block * SCALE_STRIDE + i * 128);
+            of_row[i][1] = load_scale(scale + block * SCALE_STRIDE + i * 128 + 64);
         }
 #pragma unroll
         for (int j = 0; j < NT; j += 2) {
@@ -404,7 +470,8 @@ PTX_INLINE void leave(
 
 // in (S) rows of q8_32w. weight (N, K) as in the file, or expanded. bias (N), residual (S, N),
 // n_tokens (1), or NULL. out (S, N) may be residual; with args.splits > 1 parts (splits, S, N
-// rounded up to 4), bias and residual NULL. Grid: x rows, y outputs, z parts of K.
+// rounded up to 4), bias and residual NULL, the row's stride and out_wide accordingly. Grid: x
+// rows, y outputs, z parts of K.
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         mm_mmq(const unsigned char *__restrict__ in, const unsigned char *__restrict__ weight,
                 const float *__restrict__ bias, const float *residual, float *out,
@@ -422,79 +489,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     int tile = (int)blockIdx.z * each;
     int end = min(tile + each, tiles);
     int warp = (int)threadIdx.x / 32;
-    int m0 = warp / SPREAD_N * WM;
-    int n0 = warp % SPREAD_N * WN;
-    activations a;
-    a.from = in + first_row * args.in_stride;
-    a.rows = rows - first_row;
-    weights w;
-    w.rows = args.n - first_out;
+    if (warp >= SPREAD_M * SPREAD_N) {
+        activations a;
+        a.from = in + first_row * args.in_stride;
+        a.rows = rows - first_row;
+        weights w;
+        w.rows = args.n - first_out;
 #if MMQ_EXPANDED
-    w.from = weight + first_out * b_stride(args);
+        w.from = weight + first_out * b_stride(args);
 #else
-    w.from = weight + first_out * args.weight_stride;
+        w.from = weight + first_out * args.weight_stride;
 #endif
-
-    if (tile < end) {
-#if A_ASYNC
-#    pragma unroll 1
-        for (int i = 0; i < STAGES - 1; i++) {
-            if (tile + i < end) {
-                a_copy(a, base, i, tile + i, args);
-            }
-            ptx_cp_async_commit();
-        }
-#else
-        a_load(a, tile, args);
-        a_store(a, base, 0);
-#endif
-        b_load(w, tile, args);
-        b_store(w, base, 0, tile, args);
+        produce(a, w, base, tile, end, args);
+        return;
     }
-#if A_ASYNC
-    ptx_cp_async_wait<STAGES - 2>();
-#endif
-    __syncthreads();
     float sums[MT][NT][4] = {};
     int stage = 0;
 #pragma unroll 1
     for (; tile < end; tile++) {
-        int next = stage + 1 < STAGES ? stage + 1 : 0;
-        bool more = tile + 1 < end;
-#if A_ASYNC
-        int ahead = tile + STAGES - 1;
-        if (ahead < end) {
-            a_copy(a, base, stage > 0 ? stage - 1 : STAGES - 1, ahead, args);
+        mmq_barrier_sync(FULL(stage), THREADS);
+        multiply_tile(sums, base, stage, warp_row(), warp_out());
+        if (tile + STAGES < end) { // else nobody waits for it
+            mmq_barrier_arrive(EMPTY(stage), THREADS);
         }
-        ptx_cp_async_commit();
-#endif
-        if (more) {
-#if !A_ASYNC
-            a_load(a, tile + 1, args);
-#endif
-            b_load(w, tile + 1, args);
-        }
-        multiply_tile(sums, base, stage, m0, n0);
-        if (more) {
-#if !A_ASYNC
-            a_store(a, base, next);
-#endif
-            b_store(w, base, next, tile + 1, args);
-        }
-#if A_ASYNC
-        ptx_cp_async_wait<STAGES - 2>();
-#endif
-        __syncthreads();
-        stage = next;
+        stage = stage + 1 < STAGES ? stage + 1 : 0;
     }
 
-    mm_args to_args = args;
-    if (args.splits > 1) {
-        int width = (args.n + 3) / 4 * 4;
-        out += (long long)blockIdx.z * args.rows * width;
-        to_args.n = width;
-        to_args.out_stride = 4ll * width;
-        to_args.out_wide = 1;
-    }
-    leave(sums, {bias, residual, out, to_args}, first_row + m0, rows, first_out + n0);
+    // Reckoned anew, so that it need not wait in registers behind the sums.
+    rows = n_tokens ? min(*n_tokens, args.rows) : args.rows;
+    out = (float *)((char *)out + (long long)(int)blockIdx.z * args.rows * args.out_stride);
+    leave(sums, {bias, residual, out, args}, ptx_block_x() * TILE_M + warp_row(), rows,
+            ptx_block_y() * BN + warp_out());
 }

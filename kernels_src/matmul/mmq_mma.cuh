@@ -1,6 +1,7 @@
 // mmq_mma: 8-bit products on tensor cores whose integer sums come out as floats: each sum is begun
 // from the bits of 1.5 * 2^23 as a float, so that I, of at most 2^22 in magnitude, arrives as the
-// bits of MMQ_BIAS + I. Beside them, accesses to shared memory that only the int8 kernels need.
+// bits of MMQ_BIAS + I. Beside them, barriers and accesses to shared memory that only the int8
+// kernels need.
 #ifndef KILN_MATMUL_MMQ_MMA_CUH
 #define KILN_MATMUL_MMQ_MMA_CUH
 
@@ -55,6 +56,22 @@ PTX_INLINE void mmq_mma_k16(float (&d)[4], unsigned a0, unsigned a1, unsigned b)
     int c[4] = {MMQ_BIAS_BITS, MMQ_BIAS_BITS, MMQ_BIAS_BITS, MMQ_BIAS_BITS};
     mmq_mma_into(d, a0, a1, b, c);
 #endif
+}
+
+// Named barriers, 1 to 15, of whole warps. Shared memory that was written before an arrival is seen
+// after the sync that it releases.
+PTX_INLINE void mmq_barrier_sync(int number, int threads) {
+    asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(threads) : "memory");
+}
+
+PTX_INLINE void mmq_barrier_arrive(int number, int threads) {
+    asm volatile("bar.arrive %0, %1;" : : "r"(number), "r"(threads) : "memory");
+}
+
+PTX_INLINE float mmq_load_shared(unsigned address) {
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
+    return v;
 }
 
 PTX_INLINE float2 mmq_load_shared_v2(unsigned address) {

@@ -30,7 +30,7 @@ static const int64_t warps_values[] = {1, 2, 4, 8};
 // Shared memory a block: sm_75 64 KB, where the tile is a quarter; sm_86, 89 and 12x 99 KB.
 static const struct kiln_param_default *const tile_rows[] = {GPU_DEFAULT(0, 79, 64)};
 static const struct kiln_param_default *const stages_rows[] = {
-    GPU_DEFAULT(86, 89, 2), GPU_DEFAULT(120, 129, 2)};
+    GPU_DEFAULT(0, 79, 2), GPU_DEFAULT(86, 89, 2), GPU_DEFAULT(120, 129, 2)};
 
 PARAM(bm, "BM", "rows of activations a block; few rows take less"), .unit = "rows", .value = 128,
     LIST(bm_values), ROWS(tile_rows)};
@@ -38,10 +38,14 @@ PARAM(bn, "BN", "outputs a block"), .unit = "outputs", .value = 128, LIST(bn_val
     ROWS(tile_rows)};
 PARAM(bk, "BK", "columns a tile, one barrier each"), .unit = "columns", .value = 128,
     LIST(bk_values)};
-PARAM(stages, "STAGES", "tiles in shared memory; copies of activations run one fewer ahead"),
-    .unit = "tiles", .value = 3, .min = 2, .max = 4, ROWS(stages_rows)};
-PARAM(warps_m, "WARPS_M", "warps that share BM"), .unit = "warps", .value = 2, LIST(warps_values)};
-PARAM(warps_n, "WARPS_N", "warps that share BN"), .unit = "warps", .value = 4, LIST(warps_values)};
+PARAM(stages, "STAGES", "tiles in shared memory"), .unit = "tiles", .value = 3, .min = 2, .max = 4,
+    ROWS(stages_rows)};
+PARAM(warps_m, "WARPS_M", "warps that multiply and share BM"), .unit = "warps", .value = 2,
+    LIST(warps_values)};
+PARAM(warps_n, "WARPS_N", "warps that multiply and share BN"), .unit = "warps", .value = 4,
+    LIST(warps_values)};
+PARAM(producers, "PRODUCERS", "warps that bring and recombine tiles"), .unit = "warps", .value = 4,
+    LIST(warps_values)};
 PARAM(min_blocks, "MIN_BLOCKS", "blocks a multiprocessor that registers must allow"),
     .unit = "blocks", .value = 1, .min = 1, .max = 8};
 PARAM(splits, "SPLITS", "parts of K that blocks share, added in order; 0: as the device needs"),
@@ -49,12 +53,10 @@ PARAM(splits, "SPLITS", "parts of K that blocks share, added in order; 0: as the
 // clang-format on
 
 static const struct kiln_param *const params[] = {
-        &bm, &bn, &bk, &warps_m, &warps_n, &min_blocks, &splits};
-static const struct kiln_param *const params_async[] = {
-        &bm, &bn, &bk, &stages, &warps_m, &warps_n, &min_blocks, &splits};
+        &bm, &bn, &bk, &stages, &warps_m, &warps_n, &producers, &min_blocks, &splits};
 
 struct tile {
-    int32_t bm, bn, bk, stages, warps_m, warps_n, splits;
+    int32_t bm, bn, bk, stages, warps_m, warps_n, producers, splits;
     uint32_t threads, shared_bytes;
 };
 
@@ -108,11 +110,12 @@ static int32_t read_tile(
     *tile = (struct tile){.bm = gpu_value(base, "BM"),
             .bn = gpu_value(base, "BN"),
             .bk = gpu_value(base, "BK"),
-            .stages = lever->async ? gpu_value(base, "STAGES") : 2,
+            .stages = gpu_value(base, "STAGES"),
+            .producers = gpu_value(base, "PRODUCERS"),
             .warps_m = gpu_value(base, "WARPS_M"),
             .warps_n = gpu_value(base, "WARPS_N")};
     fit_rows(tile, request->args.rows);
-    tile->threads = (uint32_t)(tile->warps_m * tile->warps_n * 32);
+    tile->threads = (uint32_t)(tile->warps_m * tile->warps_n + tile->producers) * 32;
     if (tile->bm % (16 * tile->warps_m) != 0 || tile->bn % (16 * tile->warps_n) != 0 ||
             tile->threads > 1024) {
         return gpu_decline(base,
@@ -120,12 +123,12 @@ static int32_t read_tile(
                 "most 32 warps; change BM, BN, WARPS_M or WARPS_N",
                 tile->bm, tile->bn, tile->warps_m, tile->warps_n);
     }
-    int32_t step = (int32_t)tile->threads / (tile->bk / 16);
+    int32_t step = tile->producers * 32 / (tile->bk / 16);
     if (tile->bn % step != 0) {
         return gpu_decline(base,
-                "%u threads read weights %d rows at a time, and BN %d is no multiple of that; "
-                "change BN, BK, WARPS_M or WARPS_N",
-                tile->threads, step, tile->bn);
+                "%d producers read weights %d rows at a time, and BN %d is no multiple of that; "
+                "change BN, BK or PRODUCERS",
+                tile->producers, step, tile->bn);
     }
     if (dtype == KILN_DTYPE_Q6_K && tile->bk < 128 && !lever->expanded) {
         return gpu_decline(
@@ -137,6 +140,14 @@ static int32_t read_tile(
     tile->shared_bytes =
             (uint32_t)(tile->stages * ((tile->bm + tile->bn) * tile->bk + scales + factors));
     tile->splits = count_splits(request, tile, gpu_value(base, "SPLITS"));
+    int64_t wide = request->args.in_stride > request->args.weight_stride
+                           ? request->args.in_stride
+                           : request->args.weight_stride;
+    wide = wide > request->args.k_padded / 32 * 40 ? wide : request->args.k_padded / 32 * 40;
+    if (wide * (tile->bm > tile->bn ? tile->bm : tile->bn) > INT32_MAX) {
+        return gpu_decline(
+                base, "IN or WEIGHT: %lld bytes a row; a tile's rows exceed 2 GB", (long long)wide);
+    }
     if (gpu_blocks(request->args.n, tile->bn) > GRID_YZ) {
         return gpu_decline(base, "WEIGHT: %d rows of BN %d; at most %d times BN are handled",
                 request->args.n, tile->bn, GRID_YZ);
@@ -208,9 +219,6 @@ static int32_t submit(const struct mm_request *request, const struct tile *tile,
     gpu_launch_define(&launch, "TILE_M", tile->bm);
     gpu_launch_define(&launch, "SPREAD_M", tile->warps_m);
     gpu_launch_define(&launch, "SPREAD_N", tile->warps_n);
-    if (!lever->async) {
-        gpu_launch_define(&launch, "STAGES", tile->stages);
-    }
     gpu_launch_operand(&launch, &request->base, KILN_OPERAND_IN);
     if (lever->expanded) {
         gpu_launch_prepared(&launch, prepared);
@@ -226,8 +234,13 @@ static int32_t submit(const struct mm_request *request, const struct tile *tile,
         gpu_launch_operand(&launch, &request->base, KILN_OPERAND_RESIDUAL);
         gpu_launch_operand(&launch, &request->base, KILN_OPERAND_OUT);
     }
+    struct mm_args args = request->args;
+    if (split) {
+        args.out_stride = gpu_blocks(args.n, 4) * 16;
+        args.out_wide = 1;
+    }
     gpu_launch_operand(&launch, &request->base, KILN_OPERAND_N_TOKENS);
-    gpu_launch_bytes(&launch, &request->args, sizeof(request->args));
+    gpu_launch_bytes(&launch, &args, sizeof(args));
     launch.record.grid[0] = (uint32_t)gpu_blocks(request->args.rows, tile->bm);
     launch.record.grid[1] = (uint32_t)gpu_blocks(request->args.n, tile->bn);
     launch.record.grid[2] = (uint32_t)tile->splits;
@@ -328,7 +341,7 @@ static const struct kiln_kernel *const kernels_expand[] = {
 VARIANT(mm_variant_mmq, "mmq",
         "int8 tensor cores; weights recombined on their way into shared memory", params, kernels,
         plan_mmq);
-VARIANT(mm_variant_mmq_async, "mmq_async", "as mmq, activations copied by cp.async", params_async,
+VARIANT(mm_variant_mmq_async, "mmq_async", "as mmq, activations copied by cp.async", params,
         kernels, plan_async);
 VARIANT(mm_variant_mmq_expand, "mmq_expand",
         "as mmq, weights expanded to int8 when the model is loaded: nothing to recombine", params,
