@@ -459,7 +459,7 @@ static void time_case(
     } else {
         double best;
         double seconds = gpu_time(&planned, 1, rows > 64 ? 10 : 40, &best);
-        double tops = gpu_planned_flops(planned) / seconds / 1e12;
+        double tops = 2.0 * (double)rows * (double)n * (double)k / seconds / 1e12;
         printf("%-10s %-5s m %5lld k %6lld n %6lld %9.2f us (best %9.2f) %7.1f TOP/s %5.1f %% of "
                "%d\n",
                 variant->name, quant->name, (long long)rows, (long long)k, (long long)n,
