@@ -114,7 +114,8 @@ static const struct kiln_binding *bound_for(
                     .values = fresh->values},
             .source = rule->source,
             .origin = rule->origin,
-            .section = rule->section->name};
+            .section = rule->section->name,
+            .layer = rule->section->layer};
     fresh->next = rule->bound;
     rule->bound = fresh;
     return &fresh->binding;

@@ -94,13 +94,14 @@ const struct kiln_settings *kiln_config_settings(const struct kiln_config *confi
 // The INI files that were read, in order: what to watch for changes. NULL past the end.
 const char *kiln_config_file(const struct kiln_config *config, size_t index);
 
-// What a call is, for `when`: m rows, n outputs, k inputs, head size, role, layer, device.
+// What a call is, for `when`: m rows, n outputs, k inputs, head size, role, layer, phase, device.
 // target=cuda matches every CUDA device and the simulator, target=sim the simulator alone.
 struct kiln_bind_query {
     const char *slot; // "matmul.q4_K.prefill"
     int64_t m, n, k, hd;
     const char *role; // "" when it has none
     int32_t layer;    // -1: none
+    uint32_t phase;   // enum kiln_phase
     const struct kiln_device
             *device; // `target=` matches its target ("sm_90a", "cpu") or "cuda", "sim", "cpu"
 };
@@ -116,6 +117,7 @@ struct kiln_binding {
     const char *source;  // path of the CUDA source that replaces the variant's own, or NULL
     const char *origin;  // "default.ini:12" or "--set": where the variant was chosen
     const char *section; // "attention.prefill", "matmul.q4_K.prefill/small"
+    unsigned layer;      // the last one that touched the section: later ones outrank earlier ones
 };
 
 // Finds the binding of a call. KILN_STATUS_CONFIG when no section binds the slot, or when the

@@ -15,6 +15,7 @@ enum when_var {
     VAR_HD,
     VAR_LAYER,
     VAR_ROLE,
+    VAR_PHASE,
     VAR_TARGET,
     N_VARS
 };
@@ -32,14 +33,15 @@ struct kiln_when_test {
     enum when_var var;
     enum when_op op;
     int64_t low, high; // OP_EQ: a range; otherwise low alone
-    char word[24];     // role, target
+    char word[24];     // role, phase, target
 };
 
 enum {
     TEST_MAX = 80
 }; // bytes of one test, its NUL included
 
-static const char *const var_names[N_VARS] = {"m", "n", "k", "hd", "layer", "role", "target"};
+static const char *const var_names[N_VARS] = {
+        "m", "n", "k", "hd", "layer", "role", "phase", "target"};
 // Longer ones first, so that "<=" is not read as "<".
 static const char *const op_names[N_OPS] = {"=", "!=", "<=", ">=", "<", ">"};
 static const enum when_op op_order[N_OPS] = {OP_NE, OP_LE, OP_GE, OP_LT, OP_GT, OP_EQ};
@@ -88,6 +90,10 @@ static enum kiln_status parse_word(
         kiln_words_hint(hint, &roles, value);
         return kiln_err_set(
                 err, KILN_STATUS_CONFIG, "'%s': unknown role '%s'%s", whole, value, hint);
+    }
+    if (test->var == VAR_PHASE && strcmp(value, "prefill") != 0 && strcmp(value, "decode") != 0) {
+        return kiln_err_set(err, KILN_STATUS_CONFIG,
+                "'%s': unknown phase '%s'; known: prefill, decode", whole, value);
     }
     if (test->var == VAR_TARGET && !is_target(value)) {
         return kiln_err_set(err, KILN_STATUS_CONFIG, "'%s': unknown target '%s'; known: %s", whole,
@@ -269,6 +275,10 @@ static int test_holds(const struct kiln_when_test *test, const struct kiln_bind_
         return query->layer >= 0 && compare(test, query->layer);
     case VAR_ROLE:
         return (strcmp(query->role ? query->role : "", test->word) == 0) == (test->op == OP_EQ);
+    case VAR_PHASE:
+        return (query->phase == (strcmp(test->word, "decode") == 0 ? KILN_PHASE_DECODE
+                                                                   : KILN_PHASE_PREFILL)) ==
+               (test->op == OP_EQ);
     case VAR_TARGET:
     case N_VARS:
     default:

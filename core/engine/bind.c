@@ -31,6 +31,7 @@ enum kiln_status kiln_schedule_bind(const struct kiln_schedule *schedule, size_t
             .hd = node->op.head_size,
             .role = node->op.role,
             .layer = node->layer,
+            .phase = phase,
             .device = &rt->dev->desc,
     };
     return kiln_config_bind(rt->config, &query, skip, binding, err);

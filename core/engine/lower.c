@@ -70,6 +70,11 @@ static void say_once(struct kiln_runtime *rt, const char *text) {
     }
 }
 
+// A default that fills several ops where it can: nobody asked for it, so nobody is told.
+static int is_offer(const struct kiln_binding *binding) {
+    return binding->variant->n_follows > 0 && binding->layer == 0;
+}
+
 static void pass_over(struct lowering *low, const struct group *group, const char *reason) {
     const struct kiln_node *node = &low->graph->nodes[group->first];
     snprintf(low->declined, sizeof(low->declined), "%s of plugin %s declined %s: %s",
@@ -77,7 +82,11 @@ static void pass_over(struct lowering *low, const struct group *group, const cha
     char text[700];
     snprintf(text, sizeof(text), "%s (role %s); the next binding is tried", low->declined,
             node->op.role);
-    say_once(low->schedule->runtime, text);
+    if (is_offer(group->binding)) {
+        kiln_log(KILN_LOG_DEBUG, "%s", text);
+    } else {
+        say_once(low->schedule->runtime, text);
+    }
     low->skip[group->first]++;
     low->again = 1;
 }
@@ -116,6 +125,22 @@ static uint32_t match(const struct lowering *low, size_t first, const struct kil
     return n;
 }
 
+// Whether a later layer than the group's binds one of the ops behind its first: what a user binds
+// is not swallowed by a default that fills several ops.
+static enum kiln_status outranked(
+        struct lowering *low, const struct group *group, int *is, struct kiln_err *err) {
+    struct kiln_schedule *s = low->schedule;
+    *is = 0;
+    for (uint32_t i = 1; i < group->n_nodes && !*is; i++) {
+        const struct kiln_binding *binding = NULL;
+        char slot[64];
+        KILN_TRY(kiln_schedule_bind(s, group->first + i, s->phase, s->m, 0, slot, &binding, err));
+        s->bindings[group->first + i - s->first_node] = binding;
+        *is = binding->layer > group->binding->layer;
+    }
+    return KILN_STATUS_OK;
+}
+
 static enum kiln_status make_group(
         struct lowering *low, size_t first, struct group *group, struct kiln_err *err) {
     struct kiln_schedule *s = low->schedule;
@@ -131,8 +156,16 @@ static enum kiln_status make_group(
             s->bindings[first - s->first_node] = group->binding;
         }
         group->n_nodes = match(low, first, group->binding->variant, &group->n_ops);
+        int is_outranked = 0;
         if (group->n_nodes > 0) {
+            KILN_TRY(outranked(low, group, &is_outranked, err));
+        }
+        if (group->n_nodes > 0 && !is_outranked) {
             return KILN_STATUS_OK;
+        }
+        if (is_outranked) {
+            low->skip[first]++;
+            continue;
         }
         pass_over(low, group, "the ops here are not those that it fills");
         low->again = 0; // decided before anything was planned
@@ -374,6 +407,7 @@ static enum kiln_status quantize_binding(const struct lowering *low, const struc
             .m = s->m,
             .role = reader->op.role,
             .layer = reader->layer,
+            .phase = s->phase,
             .device = &s->runtime->dev->desc};
     return kiln_config_bind(s->runtime->config, &query, 0, binding, err);
 }

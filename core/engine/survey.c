@@ -20,6 +20,7 @@ struct view {
     struct kiln_runtime runtime;
     struct kiln_schedule schedule;
     const struct kiln_binding **bindings; // by node, the best one; NULL: none
+    size_t filled;                        // nodes that the last choice fills
 };
 
 // The bound variant at a place of the pass.
@@ -30,6 +31,7 @@ struct choice {
     const struct kiln_variant *variant;
     struct kiln_geometry geometry;
     const char *source;
+    uint32_t n_nodes; // that the variant fills from there on
 };
 
 void kiln_survey_finish(struct kiln_survey *survey) {
@@ -122,6 +124,26 @@ static const char *format_of(const struct view *view, const struct choice *choic
     return out && has(own, "f32") ? "f32" : own.names[0];
 }
 
+// Whether an edge is written and read by the choice's ops alone, so that it need not be stored.
+static int stays_inside(const struct view *view, const struct choice *choice, kiln_edge edge) {
+    const struct kiln_graph *graph = view->params->graph;
+    size_t end = choice->node + choice->n_nodes;
+    int32_t writer = graph->edges[edge].writer;
+    if (writer < (int32_t)choice->node || writer >= (int32_t)end || edge == graph->body_out ||
+            edge == graph->logits) {
+        return 0;
+    }
+    for (size_t n = end; n < graph->n_nodes; n++) {
+        for (uint32_t i = 0; i < graph->nodes[n].n_operands; i++) {
+            const struct kiln_node_operand *operand = &graph->nodes[n].operands[i];
+            if (operand->from == KILN_FROM_EDGE && operand->edge == edge) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
 // ---- Problems -----------------------------------------------------------------------------------
 
 static enum kiln_status add_operand(const struct view *view, const struct choice *choice,
@@ -133,9 +155,11 @@ static enum kiln_status add_operand(const struct view *view, const struct choice
     }
     if (operand->from == KILN_FROM_EDGE) {
         uint64_t bytes;
+        int inside = stays_inside(view, choice, operand->edge);
         KILN_TRY(kiln_edge_describe(&view->schedule, operand->edge,
-                format_of(view, choice, op, operand), tensor, &bytes, err));
+                inside ? "f32" : format_of(view, choice, op, operand), tensor, &bytes, err));
         tensor->operand = operand->operand;
+        tensor->flags |= inside ? KILN_TENSOR_INTERNAL : 0u;
     } else {
         void *address = NULL;
         kiln_step_describe(&view->schedule, node, operand, tensor, &address);
@@ -221,8 +245,9 @@ static uint32_t nodes_filled(const struct view *view, const struct choice *choic
 }
 
 static enum kiln_status make_problem(const struct view *view, const struct choice *choice,
-        uint32_t n_nodes, int quantizes, struct kiln_problem **made, struct kiln_err *err) {
+        int quantizes, struct kiln_problem **made, struct kiln_err *err) {
     struct kiln_arena *arena = &view->survey->arena;
+    uint32_t n_nodes = choice->n_nodes;
     uint32_t n = n_nodes + (uint32_t)quantizes;
     struct kiln_problem *problem = kiln_arena_calloc(arena, 1, sizeof(*problem));
     struct kiln_op *ops = kiln_arena_calloc(arena, n, sizeof(*ops));
@@ -324,15 +349,15 @@ static enum kiln_status plan_row(
 
 // Plans a choice into a row. *done: it can run, so that no other binding need be tried.
 static enum kiln_status try_choice(
-        const struct view *view, const struct choice *choice, int *done, struct kiln_err *err) {
+        const struct view *view, struct choice *choice, int *done, struct kiln_err *err) {
     int quantizes;
-    uint32_t n = nodes_filled(view, choice, &quantizes);
+    choice->n_nodes = nodes_filled(view, choice, &quantizes);
     *done = 0;
-    if (n == 0) {
+    if (choice->n_nodes == 0) {
         return KILN_STATUS_OK; // made for other ops
     }
     struct kiln_problem *problem = NULL;
-    KILN_TRY(make_problem(view, choice, n, quantizes, &problem, err));
+    KILN_TRY(make_problem(view, choice, quantizes, &problem, err));
     struct kiln_err out = {0};
     size_t before = view->survey->count;
     struct kiln_survey_row *row = add_row(view, choice, problem, &out);
@@ -356,6 +381,20 @@ static int64_t rows_of(const struct view *view, size_t node) {
     return view->schedule.phase == KILN_PHASE_DECODE || view->params->graph->nodes[node].head
                    ? 1
                    : view->params->rows;
+}
+
+// As lowering has it: a later layer binds one of the ops behind the first.
+static int outranked(
+        const struct view *view, const struct choice *choice, const struct kiln_binding *binding) {
+    int quantizes;
+    uint32_t n = nodes_filled(view, choice, &quantizes);
+    for (uint32_t i = 1; i < n; i++) {
+        const struct kiln_binding *other = view->bindings[choice->node + i];
+        if (other && other->layer > binding->layer) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 static enum kiln_status survey_node(struct view *view, size_t node, struct kiln_err *err) {
@@ -388,8 +427,9 @@ static enum kiln_status survey_node(struct view *view, size_t node, struct kiln_
         choice.variant = binding->variant;
         choice.geometry = binding->geometry;
         choice.source = binding->source;
-        if (choice.variant) {
+        if (choice.variant && !outranked(view, &choice, binding)) {
             KILN_TRY(try_choice(view, &choice, &done, err));
+            view->filled = done ? choice.n_nodes : 1;
         }
     }
     return KILN_STATUS_OK;
@@ -493,7 +533,8 @@ static enum kiln_status survey(struct kiln_survey *survey, const struct kiln_sur
         if (!all) {
             status = bind_all(&view, err);
         }
-        for (size_t n = 0; status == KILN_STATUS_OK && n < graph->n_nodes; n++) {
+        for (size_t n = 0; status == KILN_STATUS_OK && n < graph->n_nodes; n += view.filled) {
+            view.filled = 1;
             status = all ? survey_node_all(&view, n, err) : survey_node(&view, n, err);
         }
     }

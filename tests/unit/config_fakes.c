@@ -133,6 +133,7 @@ struct kiln_bind_query fake_query(const char *slot, const struct kiln_device *de
             .hd = 128,
             .role = "ffn_down",
             .layer = 2,
+            .phase = strstr(slot, "prefill") ? KILN_PHASE_PREFILL : KILN_PHASE_DECODE,
             .device = device};
 }
 

@@ -46,11 +46,12 @@ static void bind_when_knows_every_operator(void **state) {
     struct kiln_bind_query call = fake_query("matmul.q4_K.decode", &fake_dev_cpu);
     static const char *const yes[] = {"m=64", "m<=64", "m>=64", "m<65", "m>63", "m!=63", "m=1..64",
             "m=64..64", "m = 0x40", "n=4096,k=2048,hd=128", "layer=0..3", "layer!=3",
-            "role=ffn_down", "role!=output", "target=cpu", "target!=cuda", "target!=sm_90a",
-            " m <= 64 ,\trole = ffn_down"};
+            "phase=decode", "phase!=prefill", "role=ffn_down", "role!=output", "target=cpu",
+            "target!=cuda", "target!=sm_90a", " m <= 64 ,\trole = ffn_down"};
     static const char *const no[] = {"m=63", "m<=63", "m>=65", "m<64", "m>64", "m!=64", "m=1..63",
             "m=65..99", "n=4096,k=2047", "layer=3..9", "layer>2", "role!=ffn_down", "role=output",
-            "target=cuda", "target!=cpu", "target=sim", "target=sm_90a"};
+            "phase=prefill", "phase!=decode", "target=cuda", "target!=cpu", "target=sim",
+            "target=sm_90a"};
     for (size_t i = 0; i < FAKE_COUNT(yes); i++) {
         assert_true(holds(yes[i], &call));
     }

@@ -204,11 +204,11 @@ static void config_refuses_conditions_it_cannot_read(void **state) {
     } rows[] = {
             {"m", "'m' is no test: write NAME OP VALUE with one of = != < <= > >="},
             {"m<=64,", "an empty test; write tests such as m<=64, separated by commas"},
-            {"rows<=64",
-                    "'rows<=64': unknown test 'rows'; known: m, n, k, hd, layer, role, target"},
+            {"rows<=64", "'rows<=64': unknown test 'rows'; known: m, n, k, hd, layer, role, phase, "
+                         "target"},
             {"laier=3",
                     "'laier=3': unknown test 'laier'; did you mean 'layer'? known: m, n, k, hd, "
-                    "layer, role, target"},
+                    "layer, role, phase, target"},
             {"m<=x", "'m<=x': m is compared with a whole number that is not negative"},
             {"m=", "'m=': m is compared with a whole number that is not negative, or a range a..b"},
             {"m=-1", "'m=-1': m is compared with a whole number that is not negative, or a range "
@@ -219,6 +219,8 @@ static void config_refuses_conditions_it_cannot_read(void **state) {
             {"m=3..1", "'m=3..1': no number lies in this range; the smaller end comes first"},
             {"m=1..", "'m=1..': m is compared with a whole number that is not negative, or a range "
                       "a..b"},
+            {"phase=training",
+                    "'phase=training': unknown phase 'training'; known: prefill, decode"},
             {"role<output", "'role<output': role takes = and != only"},
             {"role=fnn_down", "'role=fnn_down': unknown role 'fnn_down'; did you mean 'ffn_down'? "
                               "known: attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, "
