@@ -95,12 +95,13 @@ PTX_INLINE void fa_join_warps(
 
 // q (S, H*HD); k, v (T, HKV*HD); positions (S); n_tokens, kv_len (1) or NULL; parts (S, H, splits,
 // HD); part_rows (S, H, splits, 2): maximum, in units of the score, and sum.
-extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) splitkv(
-        const fa_q_type *__restrict__ q, const fa_half *__restrict__ k,
-        const fa_half *__restrict__ v, const int *__restrict__ positions, float *__restrict__ parts,
-        float *__restrict__ part_rows, const int *__restrict__ n_tokens,
+extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) splitkv(const fa_q_type *q,
+        const fa_half *k, const fa_half *v, const int *__restrict__ positions,
+        float *__restrict__ parts, float *__restrict__ part_rows, const int *__restrict__ n_tokens,
         const int *__restrict__ kv_len, const fa_args args) {
     extern __shared__ __align__(16) unsigned char shared[];
+    ptx_dependents_may_start();
+    ptx_wait_for_dependency();
     int ratio = args.heads / args.kv_heads, groups = (ratio + 15) / 16;
     int row = (int)blockIdx.z / groups, group = (int)blockIdx.z % groups;
     int kv_head = (int)blockIdx.y, split = (int)blockIdx.x;

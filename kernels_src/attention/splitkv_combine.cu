@@ -29,10 +29,12 @@ typedef float fa_out_type;
 // positions (S); n_tokens, kv_len (1) or NULL; parts (S, H, splits, HD), part_rows (S, H, splits,
 // 2): as splitkv writes them; out (S, H*HD).
 extern "C" __global__ void __launch_bounds__(FA_JOIN_WARPS * 32, 1) splitkv_combine(
-        const int *__restrict__ positions, const float *__restrict__ parts,
-        const float *__restrict__ part_rows, fa_out_type *__restrict__ out,
-        const int *__restrict__ n_tokens, const int *__restrict__ kv_len, const fa_args args) {
+        const int *__restrict__ positions, const float *parts, const float *part_rows,
+        fa_out_type *__restrict__ out, const int *__restrict__ n_tokens,
+        const int *__restrict__ kv_len, const fa_args args) {
     __shared__ float sums[FA_JOIN_WARPS][FA_HD];
+    ptx_dependents_may_start();
+    ptx_wait_for_dependency();
     int row = (int)blockIdx.x, head = (int)blockIdx.y;
     int warp = (int)(threadIdx.x / 32), lane = ptx_lane();
     int rows = n_tokens ? max(0, min(*n_tokens, args.rows)) : args.rows;

@@ -204,6 +204,25 @@ PTX_INLINE void ptx_cp_async_16(unsigned to, const void *from, bool valid) {
 #endif
 }
 
+// The first `bytes` of 16, 0 to 16 and even; zeros behind them. `from` is 16-byte aligned.
+PTX_INLINE void ptx_cp_async_part(unsigned to, const void *from, int bytes) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes)
+                 : "memory");
+#else
+    unsigned words[4] = {0, 0, 0, 0};
+#    pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (2 * i < bytes) {
+            words[i / 2] |= (unsigned)((const unsigned short *)from)[i] << i % 2 * 16;
+        }
+    }
+    ptx_store_shared_v4(to, make_uint4(words[0], words[1], words[2], words[3]));
+#endif
+}
+
 // Closes a group of copies of this thread.
 PTX_INLINE void ptx_cp_async_commit() {
 #if __CUDA_ARCH__ >= 800
@@ -216,6 +235,24 @@ PTX_INLINE void ptx_cp_async_commit() {
 template <int Pending> PTX_INLINE void ptx_cp_async_wait() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" : : "n"(Pending) : "memory");
+#endif
+}
+
+// ---- Launches that overlap ----------------------------------------------------------------------
+// A launch with the flag DEPENDENT may begin while the one before it runs: as soon as all blocks of
+// that one have said so, or have ended. What the one before wrote may be read only behind the wait;
+// it ends when all of that work is done, also for a launch without the flag. Pointers to such
+// values are not __restrict__: loads that take memory for constant could find what was there
+// before. sm_90 and later; others run one launch after the other, and these do nothing.
+PTX_INLINE void ptx_dependents_may_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
+PTX_INLINE void ptx_wait_for_dependency() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" : : : "memory");
 #endif
 }
 
@@ -249,6 +286,12 @@ PTX_INLINE void ptx_mma_bf16(float (&c)[4], const unsigned (&a)[4], unsigned b0,
 }
 #endif
 
+PTX_INLINE void ptx_mma_u8_k16(int &c0, int &c1, unsigned a, unsigned b) {
+    asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+            : "+r"(c0), "+r"(c1)
+            : "r"(a), "r"(b));
+}
+
 PTX_INLINE void ptx_mma_s8_k16(int &c0, int &c1, unsigned a, unsigned b) {
     asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
             : "+r"(c0), "+r"(c1)
@@ -269,6 +312,21 @@ PTX_INLINE void ptx_mma_s8(int (&c)[4], const unsigned (&a)[4], unsigned b0, uns
     ptx_mma_s8_k16(c[2], c[3], a[1], b0);
     ptx_mma_s8_k16(c[0], c[1], a[2], b1);
     ptx_mma_s8_k16(c[2], c[3], a[3], b1);
+#endif
+}
+
+// The same with a as unsigned bytes.
+PTX_INLINE void ptx_mma_u8(int (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    ptx_mma_u8_k16(c[0], c[1], a[0], b0);
+    ptx_mma_u8_k16(c[2], c[3], a[1], b0);
+    ptx_mma_u8_k16(c[0], c[1], a[2], b1);
+    ptx_mma_u8_k16(c[2], c[3], a[3], b1);
 #endif
 }
 

@@ -22,9 +22,10 @@ PTX_INLINE float activate(int kind, float x) {
 
 // gate, up, out (S, F); n_tokens (1) or NULL. With OUT_Q8 args.wide is 1 and F a multiple of 32.
 // Grid: x the pieces of 4 * THREADS columns of row 0, then of row 1, ...
-extern "C" __global__ void __launch_bounds__(THREADS)
-        ew_activation(const float *gate, const float *__restrict__ up, float *out,
-                const int *__restrict__ n_tokens, const ew_args args) {
+extern "C" __global__ void __launch_bounds__(THREADS) ew_activation(const float *gate,
+        const float *up, float *out, const int *__restrict__ n_tokens, const ew_args args) {
+    ptx_dependents_may_start();
+    ptx_wait_for_dependency();
     int blocks_a_row = (args.columns + 4 * THREADS - 1) / (4 * THREADS);
     long long row = blockIdx.x / blocks_a_row;
     if (n_tokens && row >= *n_tokens) {

@@ -5,9 +5,10 @@
 #include "elementwise/ew_argmax.cuh"
 
 // parts (S, blocks) -> out (S): the lowest index of the largest value; n_tokens (1) or NULL.
-extern "C" __global__ void __launch_bounds__(THREADS)
-        ew_argmax_last(const ew_best *__restrict__ parts, int *__restrict__ out,
-                const int *__restrict__ n_tokens, const ew_args args) {
+extern "C" __global__ void __launch_bounds__(THREADS) ew_argmax_last(const ew_best *parts,
+        int *__restrict__ out, const int *__restrict__ n_tokens, const ew_args args) {
+    ptx_dependents_may_start();
+    ptx_wait_for_dependency();
     long long row = blockIdx.x;
     if (n_tokens && row >= *n_tokens) {
         return;

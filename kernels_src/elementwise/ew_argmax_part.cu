@@ -6,8 +6,10 @@
 
 // in (S, V) f32 -> parts (S, blocks) of value and index; n_tokens (1) or NULL. Grid: x blocks, y
 // rows.
-extern "C" __global__ void __launch_bounds__(THREADS) ew_argmax_part(const float *__restrict__ in,
+extern "C" __global__ void __launch_bounds__(THREADS) ew_argmax_part(const float *in,
         ew_best *__restrict__ parts, const int *__restrict__ n_tokens, const ew_args args) {
+    ptx_dependents_may_start();
+    ptx_wait_for_dependency();
     long long row = blockIdx.y;
     if (n_tokens && row >= *n_tokens) {
         return;

@@ -16,6 +16,8 @@ static_assert(THREADS % 32 == 0 && THREADS >= 32 && THREADS <= 1024, "THREADS: w
 extern "C" __global__ void __launch_bounds__(THREADS)
         ew_embed(const int *__restrict__ ids, const unsigned char *__restrict__ weight,
                 float *__restrict__ out, const int *__restrict__ n_tokens, const ew_args args) {
+    ptx_dependents_may_start();
+    ptx_wait_for_dependency();
     long long row = blockIdx.x;
     int unit = (int)(blockIdx.y * THREADS + threadIdx.x);
     if ((n_tokens && row >= *n_tokens) || unit >= w_units(args.columns)) {

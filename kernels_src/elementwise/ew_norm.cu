@@ -51,6 +51,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         ew_norm(const float *in, const float *__restrict__ weight, const float *residual, void *out,
                 const int *__restrict__ n_tokens, const ew_args args) {
     __shared__ float of_warp[THREADS / 32];
+    ptx_dependents_may_start();
+    ptx_wait_for_dependency();
     long long at = blockIdx.x;
     if (n_tokens && at >= *n_tokens) {
         return;

@@ -80,11 +80,13 @@ PTX_INLINE target head_at(void *base, bool f16, long long row, long long stride,
 // q, out (S, H*HD); k, v (S, HKV*HD); q_norm, k_norm (HD) or NULL; freqs (rope_dims / 2); positions
 // (S); k_cache, v_cache (T, HKV*HD); n_tokens (1) or NULL. Grid: x rows, y pieces of THREADS / 32
 // heads.
-extern "C" __global__ void __launch_bounds__(THREADS) ew_rope_kv(const float *q,
-        const float *__restrict__ k, const float *__restrict__ v, const float *__restrict__ q_norm,
-        const float *__restrict__ k_norm, const float *__restrict__ freqs,
-        const int *__restrict__ positions, void *out, void *__restrict__ k_cache,
-        void *__restrict__ v_cache, const int *__restrict__ n_tokens, const ew_rope_args args) {
+extern "C" __global__ void __launch_bounds__(THREADS) ew_rope_kv(const float *q, const float *k,
+        const float *v, const float *__restrict__ q_norm, const float *__restrict__ k_norm,
+        const float *__restrict__ freqs, const int *__restrict__ positions, void *out,
+        void *__restrict__ k_cache, void *__restrict__ v_cache, const int *__restrict__ n_tokens,
+        const ew_rope_args args) {
+    ptx_dependents_may_start();
+    ptx_wait_for_dependency();
     long long row = blockIdx.x;
     int head = (int)(blockIdx.y * (THREADS / 32) + threadIdx.x / 32);
     if ((n_tokens && row >= *n_tokens) || head >= args.heads + 2 * args.kv_heads) {

@@ -76,6 +76,7 @@ static int32_t submit_split(struct attention_request *request, const struct spli
             (uint32_t)(request->rows * split->groups)};
     struct attention_launch launch;
     attention_launch_begin(&launch, request, "splitkv", grid, (uint32_t)(split->tkv / 16 * 32));
+    launch.record.flags = KILN_LAUNCH_DEPENDENT;
     attention_launch_define_problem(&launch, request);
     attention_launch_operand(&launch, KILN_OPERAND_Q);
     attention_launch_operand(&launch, KILN_OPERAND_K_CACHE);
@@ -110,6 +111,7 @@ static int32_t submit_join(struct attention_request *request, const struct split
     uint32_t grid[3] = {(uint32_t)request->rows, (uint32_t)op->n_heads, 1};
     struct attention_launch launch;
     attention_launch_begin(&launch, request, "splitkv_combine", grid, (uint32_t)warps * 32);
+    launch.record.flags = KILN_LAUNCH_DEPENDENT;
     attention_launch_define_problem(&launch, request);
     attention_launch_operand(&launch, KILN_OPERAND_POSITIONS);
     attention_launch_workspace(&launch, workspace, 0);

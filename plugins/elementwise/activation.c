@@ -53,6 +53,7 @@ static int32_t plan_activation(void *instance, const struct kiln_problem *proble
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "ew_activation", (uint32_t)threads_a_block);
     gpu_launch_define(&launch, "OUT_Q8", q8);
+    launch.record.flags = KILN_LAUNCH_DEPENDENT;
     gpu_launch_operand(&launch, &request, KILN_OPERAND_GATE);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_UP);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_OUT);

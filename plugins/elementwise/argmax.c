@@ -15,6 +15,7 @@ static int32_t submit_part(const struct gpu_request *request, const struct ew_ar
         uint32_t threads_a_block, uint32_t parts, const struct kiln_tensor *in) {
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "ew_argmax_part", threads_a_block);
+    launch.record.flags = KILN_LAUNCH_DEPENDENT;
     gpu_launch_operand(&launch, request, KILN_OPERAND_IN);
     gpu_launch_workspace(&launch, parts, 0);
     gpu_launch_operand(&launch, request, KILN_OPERAND_N_TOKENS);
@@ -31,6 +32,7 @@ static int32_t submit_last(const struct gpu_request *request, const struct ew_ar
         uint32_t threads_a_block, uint32_t parts, const struct kiln_tensor *out) {
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "ew_argmax_last", threads_a_block);
+    launch.record.flags = KILN_LAUNCH_DEPENDENT;
     gpu_launch_workspace(&launch, parts, 0);
     gpu_launch_operand(&launch, request, KILN_OPERAND_OUT);
     gpu_launch_operand(&launch, request, KILN_OPERAND_N_TOKENS);

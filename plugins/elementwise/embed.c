@@ -33,6 +33,7 @@ static int32_t plan_embed(void *instance, const struct kiln_problem *problem,
     int32_t threads_a_block = gpu_value(&request, "THREADS");
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "ew_embed", (uint32_t)threads_a_block);
+    launch.record.flags = KILN_LAUNCH_DEPENDENT;
     gpu_launch_define_weight(&launch, weight);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_IDS);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_WEIGHT);

@@ -53,6 +53,7 @@ static int32_t plan_norm(void *instance, const struct kiln_problem *problem,
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "ew_norm", wanted < most ? (uint32_t)wanted : (uint32_t)most);
     gpu_launch_define(&launch, "OUT_Q8", q8);
+    launch.record.flags = KILN_LAUNCH_DEPENDENT;
     gpu_launch_operand(&launch, &request, KILN_OPERAND_IN);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_WEIGHT);
     gpu_launch_operand(&launch, &request, KILN_OPERAND_RESIDUAL);

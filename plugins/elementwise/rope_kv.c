@@ -112,6 +112,7 @@ static int32_t plan_rope_kv(void *instance, const struct kiln_problem *problem,
     int32_t threads_a_block = gpu_value(&request, "THREADS");
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "ew_rope_kv", (uint32_t)threads_a_block);
+    launch.record.flags = KILN_LAUNCH_DEPENDENT;
     for (uint32_t i = 0; i < GPU_COUNT(operands); i++) {
         gpu_launch_operand(&launch, &request, operands[i]);
     }
