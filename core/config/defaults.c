@@ -14,6 +14,12 @@ const char kiln_config_builtin[] =
     "variant = gather\n"
     "[norm]\n"
     "variant = rms\n"
+    "[norm/qkv]\n"
+    "when = role=attn_norm, phase=decode, m=1, target=cuda\n"
+    "variant = norm_qkv\n"
+    "[norm/glu]\n"
+    "when = role=ffn_norm, phase=decode, m=1, target=cuda\n"
+    "variant = norm_glu\n"
     "[rope_kv]\n"
     "variant = rope_kv\n"
     "[activation]\n"
@@ -30,6 +36,9 @@ const char kiln_config_builtin[] =
     "variant = f16\n"
     "[matmul.*.decode]\n"
     "variant = gemv\n"
+    "priority = 1\n"
+    "[matmul.*.decode/any]\n"
+    "variant = gemv_simple\n"
     "[matmul.*.prefill/hopper]\n"
     "when = target=sm_90a\n"
     "variant = f16_wgmma\n"
@@ -65,5 +74,6 @@ const char kiln_config_builtin[] =
     "variant = exact\n"
     "[matmul.*.decode/cpu]\n"
     "when = target=cpu\n"
-    "variant = exact\n";
+    "variant = exact\n"
+    "priority = 2\n";
 // clang-format on

@@ -30,6 +30,12 @@ int32_t gpu_fail(const struct gpu_request *request, const char *fmt, ...) {
 int32_t gpu_begin(struct gpu_request *request, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
         struct kiln_plan *plan, uint32_t op_kind) {
+    return gpu_begin_ops(request, problem, geometry, device, plan, &op_kind, 1);
+}
+
+int32_t gpu_begin_ops(struct gpu_request *request, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan, const uint32_t *kinds, uint32_t n_kinds) {
     *request = (struct gpu_request){
             .problem = problem, .geometry = geometry, .device = device, .plan = plan};
     if (device->kind != KILN_DEVICE_CUDA) {
@@ -40,9 +46,13 @@ int32_t gpu_begin(struct gpu_request *request, const struct kiln_problem *proble
         return gpu_decline(request, "%s: compute capability %d.%d; at least 7.5 is needed",
                 device->target, device->cc / 10, device->cc % 10);
     }
-    if (problem->n_ops != 1 || problem->ops[0]->kind != op_kind) {
-        return gpu_decline(request, "%u ops, the first of kind %u; only one of kind %u is handled",
-                problem->n_ops, problem->n_ops > 0 ? problem->ops[0]->kind : 0, op_kind);
+    for (uint32_t i = 0; i < n_kinds || i < problem->n_ops; i++) {
+        uint32_t kind = i < problem->n_ops ? problem->ops[i]->kind : 0;
+        if (i >= n_kinds || kind != kinds[i]) {
+            return gpu_decline(request,
+                    "%u ops, number %u of kind %u; %u are handled, that one of kind %u",
+                    problem->n_ops, i, kind, n_kinds, i < n_kinds ? kinds[i] : 0);
+        }
     }
     request->op = problem->ops[0];
     return KILN_RESULT_OK;
@@ -289,6 +299,12 @@ void gpu_launch_define(struct gpu_launch *launch, const char *name, int64_t valu
     }
 }
 
+void gpu_launch_define_word(struct gpu_launch *launch, const char *name, const char *word) {
+    if (launch->record.n_defines < GPU_MAX_DEFINES) {
+        snprintf(launch->defines[launch->record.n_defines++], GPU_DEFINE_MAX, "%s=%s", name, word);
+    }
+}
+
 // No more than a kernel can use of it, so that fewer kernels are compiled: loads are as wide as a
 // block's alignment, and rows of blocks at odd addresses gain up to 4.
 static uint32_t useful_alignment(const struct gpu_type *type, const struct kiln_tensor *weight) {
@@ -303,9 +319,8 @@ static uint32_t useful_alignment(const struct gpu_type *type, const struct kiln_
 
 void gpu_launch_define_weight(struct gpu_launch *launch, const struct kiln_tensor *weight) {
     const struct gpu_type *type = gpu_type_find(weight->dtype);
-    if (type != NULL && launch->record.n_defines < GPU_MAX_DEFINES) {
-        snprintf(launch->defines[launch->record.n_defines++], GPU_DEFINE_MAX, "W_TYPE=%s",
-                type->name);
+    if (type != NULL) {
+        gpu_launch_define_word(launch, "W_TYPE", type->name);
     }
     gpu_launch_define(launch, "W_ALIGN", type != NULL ? useful_alignment(type, weight) : 2);
 }
@@ -337,6 +352,15 @@ void gpu_launch_operand(
         return;
     }
     add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_OPERAND, .operand = operand});
+}
+
+void gpu_launch_operand_of(struct gpu_launch *launch, const struct gpu_request *request,
+        uint32_t op, uint32_t operand) {
+    if (op >= request->problem->n_ops || find(request->problem->ops[op], operand) == NULL) {
+        gpu_launch_null(launch);
+        return;
+    }
+    add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_OPERAND, .op = op, .operand = operand});
 }
 
 void gpu_launch_workspace(struct gpu_launch *launch, uint32_t index, uint64_t offset) {

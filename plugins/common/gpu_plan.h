@@ -32,7 +32,7 @@
 
 struct gpu_request {
     const struct kiln_problem *problem;
-    const struct kiln_op *op; // the problem's only op
+    const struct kiln_op *op; // the problem's only op, or the one that is looked at
     const struct kiln_geometry *geometry;
     const struct kiln_device *device;
     struct kiln_plan *plan;
@@ -43,6 +43,10 @@ struct gpu_request {
 int32_t gpu_begin(struct gpu_request *request, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
         struct kiln_plan *plan, uint32_t op_kind);
+// The same for adjacent ops of these kinds; op is the first.
+int32_t gpu_begin_ops(struct gpu_request *request, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan, const uint32_t *kinds, uint32_t n_kinds);
 
 // Give what plan() must return.
 int32_t gpu_decline(const struct gpu_request *request, const char *fmt, ...)
@@ -96,7 +100,7 @@ int64_t gpu_blocks(int64_t count, int64_t size);
 
 enum {
     GPU_MAX_ARGS = 16,
-    GPU_MAX_DEFINES = 8,
+    GPU_MAX_DEFINES = 12,
     GPU_DEFINE_MAX = 48,
     GPU_MAX_SITES = 4
 };
@@ -113,6 +117,7 @@ struct gpu_launch {
 };
 void gpu_launch_begin(struct gpu_launch *launch, const char *kernel, uint32_t threads);
 void gpu_launch_define(struct gpu_launch *launch, const char *name, int64_t value);
+void gpu_launch_define_word(struct gpu_launch *launch, const char *name, const char *word);
 // W_TYPE and W_ALIGN of common/dequant.cuh.
 void gpu_launch_define_weight(struct gpu_launch *launch, const struct kiln_tensor *weight);
 void gpu_launch_site(struct gpu_launch *launch, uint32_t kind, const char *name, uint32_t stride,
@@ -121,6 +126,9 @@ void gpu_launch_site(struct gpu_launch *launch, uint32_t kind, const char *name,
 // NULL.
 void gpu_launch_operand(
         struct gpu_launch *launch, const struct gpu_request *request, uint32_t operand);
+// The same of op `op` of the problem.
+void gpu_launch_operand_of(struct gpu_launch *launch, const struct gpu_request *request,
+        uint32_t op, uint32_t operand);
 void gpu_launch_workspace(struct gpu_launch *launch, uint32_t index, uint64_t offset);
 void gpu_launch_prepared(struct gpu_launch *launch, uint32_t index);
 void gpu_launch_null(struct gpu_launch *launch);

@@ -20,9 +20,10 @@ int32_t mm_begin(struct mm_request *request, const struct kiln_problem *problem,
 void mm_count_work(struct kiln_launch *record, const struct mm_request *request);
 
 extern const struct kiln_variant mm_variant_f16, mm_variant_f16_expand, mm_variant_f16_wgmma;
-extern const struct kiln_variant mm_variant_gemv;
+extern const struct kiln_variant mm_variant_gemv, mm_variant_gemv_simple, mm_variant_gemv_q8;
+extern const struct kiln_variant mm_variant_norm_qkv, mm_variant_norm_glu;
 
 extern const struct kiln_kernel mm_kernel_rows, mm_kernel_expand, mm_kernel_f16, mm_kernel_wgmma;
-extern const struct kiln_kernel mm_kernel_gemv;
+extern const struct kiln_kernel mm_kernel_gemv, mm_kernel_stream;
 
 #endif

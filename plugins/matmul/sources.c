@@ -17,6 +17,8 @@ static const struct kiln_header *const headers[] = {
         HEADER("common/q8.cuh", embed_q8),
         HEADER("matmul/mmq_mma.cuh", embed_mmq_mma),
         HEADER("matmul/mmq_weights.cuh", embed_mmq_weights),
+        HEADER("matmul/mv_args.cuh", embed_mv_args),
+        HEADER("matmul/mv_types.cuh", embed_mv_types),
 };
 
 #define KERNEL(stem) \
@@ -38,3 +40,4 @@ KERNEL(mmq);
 KERNEL(mmq_expand);
 KERNEL(mmq_join);
 KERNEL(quantize);
+KERNEL(stream);

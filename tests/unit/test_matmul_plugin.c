@@ -273,13 +273,13 @@ static void matmul_f16_wgmma_plans_every_corner_on_its_target_alone(void **state
 
 static void matmul_defaults_fit_every_target(void **state) {
     (void)state;
-    static const char *const names[] = {"f16", "f16_expand", "gemv"};
-    for (int v = 0; v < 3; v++) {
+    static const char *const names[] = {"f16", "f16_expand", "gemv", "gemv_simple"};
+    for (int v = 0; v < 4; v++) {
         const struct kiln_variant *variant = variant_of(matmul, names[v]);
         for (int t = 0; t < N_TARGETS; t++) {
             for (int type = 0; type < N_TYPES; type++) {
-                struct exec_op op = matmul_op(type, v == 2 ? 1 : 512, 3584, 3584,
-                        v == 2 ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL);
+                struct exec_op op = matmul_op(type, v >= 2 ? 1 : 512, 3584, 3584,
+                        v >= 2 ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL);
                 struct made made;
                 make(&made, matmul, variant, &op, &devices[t].desc, -1);
                 assert_int_equal(made.status, KILN_STATUS_OK);
@@ -293,7 +293,7 @@ static void matmul_defaults_fit_every_target(void **state) {
 static void matmul_gemv_covers_all_outputs(void **state) {
     (void)state;
     static const int64_t outputs[] = {1, 3, 4, 33, 512, 51865, 152064};
-    const struct kiln_variant *variant = variant_of(matmul, "gemv");
+    const struct kiln_variant *variant = variant_of(matmul, "gemv_simple");
     for (int64_t corner = -1; corner < corners_of(variant); corner++) {
         for (int i = 0; i < 7; i++) {
             struct exec_op op =
@@ -318,6 +318,64 @@ static void matmul_gemv_covers_all_outputs(void **state) {
     }
 }
 
+static int64_t define_of(const struct kiln_launch *launch, const char *name) {
+    size_t len = strlen(name);
+    for (uint32_t i = 0; i < launch->n_defines; i++) {
+        if (strncmp(launch->defines[i], name, len) == 0 && launch->defines[i][len] == '=') {
+            return strtoll(launch->defines[i] + len + 1, NULL, 10);
+        }
+    }
+    return -1;
+}
+
+// Rings as long as shared memory allows, for every block type; what does not fit, and plain floats,
+// go to the kernel that needs none.
+static void check_stream(const struct kiln_variant *variant, const struct made *made, int type,
+        int64_t k, const struct kiln_device *device) {
+    const struct kiln_launch *launch = &made->planned->launches[0].record;
+    int64_t warps = value_of(variant, made, "GEMV_WARPS");
+    int64_t unit = 256 / types[type].elems * types[type].bytes;
+    int64_t pieces = types[type].elems == 256 && unit % 16 == 0 ? unit / 16 : blocks(unit + 14, 16);
+    int64_t stage = warps * 16 * 16 * (pieces + 1 - pieces % 2);
+    int64_t rest = 2 * 8 * warps * 16 * 4 + blocks(warps * 4, 16) * 16 + blocks(k, 256) * 608;
+    if (strcmp(launch->kernel, "mm_gemv") == 0) {
+        assert_true(types[type].elems == 1 || 2 * stage + rest > device->smem_block_optin);
+        return;
+    }
+    int64_t stages = define_of(launch, "MV_STAGES");
+    int64_t shared = stages * stage + rest;
+    assert_true(types[type].elems > 1);
+    assert_int_equal(launch->shared_bytes, shared);
+    assert_true(shared <= device->smem_block_optin);
+    assert_true(stages >= 2 && stages <= value_of(variant, made, "GEMV_STAGES"));
+    assert_int_equal(define_of(launch, "MV_UNITS"), blocks(k, 256));
+    assert_int_equal(launch->block[0], warps * 32);
+    assert_true(launch->grid[0] >= 1 && launch->grid[0] <= blocks(70, 16));
+}
+
+static void matmul_stream_fits_shared_memory(void **state) {
+    (void)state;
+    static const int64_t inputs[] = {32, 576, 3584, 18944, 200000};
+    const struct kiln_variant *variant = variant_of(matmul, "gemv");
+    int streamed = 0;
+    for (int64_t corner = -1; corner < corners_of(variant); corner += 7) {
+        for (int t = 0; t < N_TARGETS * N_TYPES * 5; t++) {
+            const struct kiln_device *device = &devices[t % N_TARGETS].desc;
+            int type = t / N_TARGETS % N_TYPES;
+            struct exec_op op =
+                    matmul_op(type, 1, 70, inputs[t / N_TARGETS / N_TYPES], KILN_PHASE_DECODE);
+            struct made made;
+            make(&made, matmul, variant, &op, device, corner);
+            assert_int_equal(made.status, KILN_STATUS_OK);
+            assert_int_equal(made.outcome, KILN_PLAN_DONE);
+            check_stream(variant, &made, type, op.tensors[0].dims[0], device);
+            streamed += strcmp(made.planned->launches[0].record.kernel, "mm_stream") == 0;
+            kiln_planned_destroy(made.planned);
+        }
+    }
+    assert_true(streamed > 100);
+}
+
 // As wide as the rows allow, and no wider than a type can use.
 static void matmul_weights_are_read_as_aligned(void **state) {
     (void)state;
@@ -330,7 +388,7 @@ static void matmul_weights_are_read_as_aligned(void **state) {
             {1, 256, 32, "W_ALIGN=2"}, {1, 512, 32, "W_ALIGN=4"}, {3, 64, 32, "W_ALIGN=4"},
             {3, 32, 32, "W_ALIGN=2"}, {4, 32, 32, "W_ALIGN=4"}, {7, 33, 32, "W_ALIGN=2"},
             {7, 40, 32, "W_ALIGN=16"}, {9, 33, 32, "W_ALIGN=4"}, {9, 36, 32, "W_ALIGN=16"}};
-    const struct kiln_variant *variant = variant_of(matmul, "gemv");
+    const struct kiln_variant *variant = variant_of(matmul, "gemv_simple");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct exec_op op = matmul_op(cases[i].type, 1, 10, cases[i].k, KILN_PHASE_DECODE);
         struct made made;
@@ -510,6 +568,7 @@ int main(void) {
             cmocka_unit_test(matmul_f16_wgmma_plans_every_corner_on_its_target_alone),
             cmocka_unit_test(matmul_defaults_fit_every_target),
             cmocka_unit_test(matmul_gemv_covers_all_outputs),
+            cmocka_unit_test(matmul_stream_fits_shared_memory),
             cmocka_unit_test(matmul_weights_are_read_as_aligned),
             cmocka_unit_test(matmul_f16_activations_need_no_conversion),
             cmocka_unit_test(matmul_refuses_with_reasons),
