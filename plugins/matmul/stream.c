@@ -9,6 +9,7 @@ enum {
     WINDOW = 8,         // tiles whose sums are joined at once
     X_UNIT_BYTES = 608, // activations of a unit
     STAGES_LEAST = 2,
+    WARPS_LEAST = 4, // fewer are left to mm_gemv
     GRID_ROWS = 65535
 };
 
@@ -17,7 +18,7 @@ static const int64_t warps_values[] = {1, 2, 4, 8, 16};
 const struct kiln_param mv_warps_param = {.struct_size = sizeof(struct kiln_param),
         .flags = KILN_PARAM_REGROUPS,
         .name = "GEMV_WARPS",
-        .help = "warps a block",
+        .help = "warps a block; block types: fewer where shared memory is short",
         .unit = "warps",
         .value = 16,
         .allowed = warps_values,
@@ -77,17 +78,20 @@ static int64_t shared_bytes(const struct mv_request *request, int64_t warps, int
            gpu_blocks(request->k, UNIT) * X_UNIT_BYTES;
 }
 
-// As many stages as asked for, or as there is room for in what a block may use; then as many
-// blocks.
+// As many stages as asked for, or as there is room for in what a block may use; then as many warps,
+// then as many blocks.
 static struct shape choose(const struct mv_request *request) {
     const struct kiln_device *device = request->base.device;
     struct shape shape = {.warps = gpu_value(&request->base, "GEMV_WARPS"),
             .stages = gpu_value(&request->base, "GEMV_STAGES"),
             .units = gpu_blocks(request->k, UNIT),
             .blocks = gpu_value(&request->base, "GEMV_BLOCKS")};
-    while (shape.stages > STAGES_LEAST &&
-            shared_bytes(request, shape.warps, shape.stages) > device->smem_block_optin) {
+    int64_t room = device->smem_block_optin;
+    while (shape.stages > STAGES_LEAST && shared_bytes(request, shape.warps, shape.stages) > room) {
         shape.stages--;
+    }
+    while (shape.warps > WARPS_LEAST && shared_bytes(request, shape.warps, shape.stages) > room) {
+        shape.warps /= 2;
     }
     shape.shared_bytes = (uint64_t)shared_bytes(request, shape.warps, shape.stages);
     while (shape.blocks > 1 &&

@@ -115,7 +115,7 @@ def shape_cases():
     check("every slot of the pass", {"embed", "norm", "rope_kv", "activation", "attention.prefill", "attention.decode",
                                      "matmul.q4_K.prefill", "matmul.q6_K.decode"} <= slots, slots)
     roles = [call["role"] for row in rows if row["slot"] == "matmul.q4_K.decode" for call in row["calls"]]
-    check("a call a role", "ffn_up" in roles and len(roles) == len(set(roles)), roles)
+    check("a call a role", "ffn_down" in roles and len(roles) == len(set(roles)), roles)
     text = run("audit", "attention.prefill", "--target", "gb10").stdout
     check("text", "resources  [derived]  2 blocks/SM, 8 of 48 warps, occupancy 16.7 %" in text and
           "34,816 B asked for" in text and "behaviour  [derived]" in text, text)

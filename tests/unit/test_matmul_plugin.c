@@ -333,12 +333,14 @@ static int64_t define_of(const struct kiln_launch *launch, const char *name) {
 static void check_stream(const struct kiln_variant *variant, const struct made *made, int type,
         int64_t k, const struct kiln_device *device) {
     const struct kiln_launch *launch = &made->planned->launches[0].record;
-    int64_t warps = value_of(variant, made, "GEMV_WARPS");
+    int64_t asked = value_of(variant, made, "GEMV_WARPS");
+    int simple = strcmp(launch->kernel, "mm_gemv") == 0;
+    int64_t warps = !simple ? define_of(launch, "MV_WARPS") : asked < 4 ? asked : 4;
     int64_t unit = 256 / types[type].elems * types[type].bytes;
     int64_t pieces = types[type].elems == 256 && unit % 16 == 0 ? unit / 16 : blocks(unit + 14, 16);
     int64_t stage = warps * 16 * 16 * (pieces + 1 - pieces % 2);
     int64_t rest = 2 * 8 * warps * 16 * 4 + blocks(warps * 4, 16) * 16 + blocks(k, 256) * 608;
-    if (strcmp(launch->kernel, "mm_gemv") == 0) {
+    if (simple) {
         assert_true(types[type].elems == 1 || 2 * stage + rest > device->smem_block_optin);
         return;
     }
@@ -348,6 +350,7 @@ static void check_stream(const struct kiln_variant *variant, const struct made *
     assert_int_equal(launch->shared_bytes, shared);
     assert_true(shared <= device->smem_block_optin);
     assert_true(stages >= 2 && stages <= value_of(variant, made, "GEMV_STAGES"));
+    assert_true(warps == asked || (stages == 2 && warps >= 4 && asked % warps == 0));
     assert_int_equal(define_of(launch, "MV_UNITS"), blocks(k, 256));
     assert_int_equal(launch->block[0], warps * 32);
     assert_true(launch->grid[0] >= 1 && launch->grid[0] <= blocks(70, 16));
