@@ -364,8 +364,8 @@ static enum kiln_status try_choice(
     if (!row) {
         for (size_t i = 0; i < before; i++) { // as the row like it
             const struct kiln_survey_row *like = &view->survey->rows[i];
-            *done = *done || (like->alike == likeness(choice, problem) &&
-                                     (like->planned || like->exceeds));
+            *done = *done ||
+                    (like->alike == likeness(choice, problem) && (like->planned || like->exceeds));
         }
         return out.status == KILN_STATUS_OK ? KILN_STATUS_OK : nomem(err);
     }
