@@ -127,8 +127,11 @@ static json_t *structure_json(const struct kiln_audit_kernel *kernel) {
     for (size_t i = 0; i < structure->n_lines; i++) {
         append(&lines, line_json(kernel, &structure->lines[i]));
     }
-    return json_pack("{s:s, s:o, s:I, s:I, s:o}", "grade", "derived", "loops",
-            structure->loops_known ? loops : (json_decref(loops), json_null()),
+    if (!structure->loops_known) {
+        json_decref(loops);
+        loops = json_null();
+    }
+    return json_pack("{s:s, s:o, s:I, s:I, s:o}", "grade", "derived", "loops", loops,
             "barriers_outside_loops", (json_int_t)structure->barriers_outside, "calls",
             (json_int_t)structure->calls, "lines", lines);
 }

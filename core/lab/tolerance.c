@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -34,6 +35,7 @@ static enum kiln_status take(
     return KILN_STATUS_OK;
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): the sink fills the rows
 static enum kiln_status read_rows(struct comparison *c, struct kiln_engine *engine, int64_t at,
         int64_t n, float *rows, const char *name, struct kiln_err *err) {
     struct sink sink = {.rows = rows, .n_vocab = c->n_vocab};
@@ -68,7 +70,7 @@ static enum kiln_status add_rows(struct comparison *c, int64_t at, int64_t n, fl
         const struct kiln_row_diff *d = &c->diffs[i];
         if (!d->top[0].finite || !d->top[1].finite) {
             return kiln_err_set(err, KILN_STATUS_CHECK,
-                    "the logits at token %lld are not finite numbers", (long long)(at + i));
+                    "the logits at token %" PRId64 " are not finite numbers", at + i);
         }
         sum->noise = fmaxf(sum->noise, d->noise);
         sum->kl_mean += d->kl;
