@@ -59,7 +59,7 @@ enum kiln_status kiln_cuda_check_for(struct kiln_cuda *cuda, int result, const c
 
 enum kiln_status kiln_cuda_check(
         struct kiln_cuda *cuda, int result, const char *call, struct kiln_err *err) {
-    char what[640];
+    char what[832];
     if (result == 0) {
         return KILN_STATUS_OK;
     }

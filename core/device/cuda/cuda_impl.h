@@ -61,7 +61,7 @@ struct kiln_cuda {
     int is_side;
     // A fault comes out of a later call: what was launched last, and how many launches were not
     // waited for.
-    char last[192]; // kernel and geometry
+    char last[384]; // kernel and geometry
     uint32_t last_grid[3], last_block[3], last_shared;
     uint64_t unwaited;
     int replayed; // a recorded graph was launched behind it

@@ -15,7 +15,7 @@ struct kiln_cuda_module {
     struct kiln_jit_key key;
     void *module, *function;
     unsigned users;
-    char label[192]; // who it is, for errors
+    char label[384]; // who it is, for errors
 };
 
 enum {
