@@ -66,7 +66,7 @@ def replaced(folder):
     write(folder, "my_norm.cu", SPELLED.replace("+ THREADS", "+ THREADS + absent"))
     result = jit(folder, *named)
     check("an error has the file's own line and the geometry", result.returncode == 4 and re.search(
-        re.escape(mine) + r'\(6\): error: identifier "absent" is undefined; geometry KILN_SMEM=\d+ THREADS=256',
+        re.escape(mine) + r'\(6\): error: identifier "absent" is undefined; geometry KILN_SMEM=\d+ OUT_Q8=0 THREADS=256',
         result.stderr), result)
     check("names keep their slash", 'compilation of "%s"' % mine in result.stderr, result)
     write(folder, "my_norm.cu", SPELLED)

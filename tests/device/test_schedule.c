@@ -123,9 +123,9 @@ static void schedule_falls_back_when_a_variant_declines(void **state) {
 static void schedule_quantizes_once_or_each(void **state) {
     (void)state;
     static const char *const shared[] = {
-            "matmul.f32.prefill.variant=q8", "matmul.f32.decode.variant=q8", NULL};
-    static const char *const separate[] = {"matmul.f32.prefill.variant=q8",
-            "matmul.f32.decode.variant=q8", "quantize.variant=separate", NULL};
+            "matmul.f32.prefill.variant=reads_q8", "matmul.f32.decode.variant=reads_q8", NULL};
+    static const char *const separate[] = {"matmul.f32.prefill.variant=reads_q8",
+            "matmul.f32.decode.variant=reads_q8", "quantize.variant=separate", NULL};
     struct outcome once = {0}, each = {0};
     check(shared, 0.5, &once);
     check(separate, 0.5, &each);
@@ -139,9 +139,9 @@ static void schedule_quantizes_once_or_each(void **state) {
 static void schedule_producer_writes_the_format(void **state) {
     (void)state;
     static const char *const shared[] = {
-            "matmul.f32.prefill.variant=q8", "matmul.f32.decode.variant=q8", NULL};
-    static const char *const fused[] = {"matmul.f32.prefill.variant=q8",
-            "matmul.f32.decode.variant=q8", "norm/fused.variant=norm_q8",
+            "matmul.f32.prefill.variant=reads_q8", "matmul.f32.decode.variant=reads_q8", NULL};
+    static const char *const fused[] = {"matmul.f32.prefill.variant=reads_q8",
+            "matmul.f32.decode.variant=reads_q8", "norm/fused.variant=norm_q8",
             "norm/fused.when=role!=output_norm", NULL};
     struct outcome separate = {0}, out = {0};
     check(shared, 0.5, &separate);

@@ -359,7 +359,8 @@ static const struct kiln_variant qkv = {
         VARIANT("qkv", "q, k and v at once", plan_plain, matmul_slots, 2), .role = "attn_q",
         .follows = kv, .n_follows = 2};
 static const struct kiln_variant q8 = {
-        VARIANT("q8", "reads q8_test", plan_q8, matmul_slots, 2), .ios = ios_reads, .n_ios = 1};
+        VARIANT("reads_q8", "reads q8_test", plan_q8, matmul_slots, 2), .ios = ios_reads,
+        .n_ios = 1};
 static const struct kiln_variant prepared = {
         VARIANT("prepared", "on transposed weights", plan_prepared, matmul_slots, 2),
         .params = params, .n_params = 1};
