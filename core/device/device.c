@@ -3,6 +3,8 @@
 
 #include "base/log.h"
 #include "base/nearest.h"
+#include "device/sim/sim.h"
+#include "jit/nvrtc.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -33,6 +35,17 @@ static enum kiln_status open_cuda(struct kiln_dev **dev, const char *name,
     return kiln_cuda_open(dev, (int32_t)number, settings, err);
 }
 
+static enum kiln_status open_sim(struct kiln_dev **dev, const char *name,
+        const struct kiln_dev_settings *settings, struct kiln_err *err) {
+    const char *target = name[3] == ':' ? name + 4 : "sm_80";
+    const char *suffix;
+    int cc;
+    if (kiln_target_parse(target, &cc, &suffix) != 0) {
+        return unknown(name, err);
+    }
+    return kiln_sim_open(dev, target, settings, err);
+}
+
 // cuda where there is one that works, else the host. What stops cuda is worth a word only with -v.
 static enum kiln_status open_auto(
         struct kiln_dev **dev, const struct kiln_dev_settings *settings, struct kiln_err *err) {
@@ -57,8 +70,7 @@ enum kiln_status kiln_dev_open(struct kiln_dev **dev, const char *name,
         return open_cuda(dev, name, settings, err);
     }
     if (is_kind(name, "sim")) {
-        return kiln_err_set(err, KILN_STATUS_DEVICE,
-                "--device %s: this kiln has no sim device; --device cpu runs everywhere", name);
+        return open_sim(dev, name, settings, err);
     }
     return unknown(name, err);
 }

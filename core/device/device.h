@@ -1,5 +1,5 @@
 // device: where kernels run. One table of functions a kind of device: host (C functions on a thread
-// pool); cuda and sim join it later.
+// pool), cuda (a GPU), sim (CUDA kernels interpreted on the host).
 //
 // Addresses are the device's own; only the device may look behind them. Work is queued in order,
 // and a failure may come out of a later call; sync waits and reports it. Used from one thread at a
@@ -99,6 +99,13 @@ struct kiln_dev_settings {
     uint32_t threads;      // of the host's pool, 0: all cores
     const char *cache_dir; // of compiled kernels, NULL: kiln_cache_dir()
     int64_t cache_max_size;
+    // Of sim: what to look for (1 << enum kiln_sim_check), whether to count by source line, what
+    // ends a launch (nonzero), and who is told how far a launch is.
+    uint32_t sim_checks;
+    int sim_counters;
+    int (*stop)(void);
+    void (*progress)(void *arg, const char *kernel, uint64_t blocks_done, uint64_t blocks);
+    void *progress_arg;
 };
 
 // Opens a device by what the command line calls it: "auto" (cuda where there is a driver and a

@@ -6,7 +6,10 @@ static enum kiln_status open_all(struct kiln_session *session,
     const struct kiln_settings *settings = kiln_config_settings(params->config);
     struct kiln_dev_settings dev = {.threads = (uint32_t)settings->threads,
             .cache_dir = settings->cache_dir,
-            .cache_max_size = settings->cache_max_size};
+            .cache_max_size = settings->cache_max_size,
+            .sim_checks = params->sim_checks,
+            .stop = params->stop,
+            .progress = params->launch_progress};
     KILN_TRY(kiln_dev_open(&session->dev, params->device, &dev, err));
     KILN_TRY(kiln_model_open(&session->model, params->model_path, err));
     struct kiln_engine_params engine = {

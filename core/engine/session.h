@@ -9,9 +9,12 @@ struct kiln_session_params {
     const char *device;             // as kiln_dev_open takes it
     struct kiln_registry *registry; // outlive the session
     struct kiln_config *config;     // checked
+    uint32_t sim_checks;            // of --device sim: 1 << enum kiln_sim_check
     int (*stop)(void);
     void (*progress)(void *arg, int64_t done, int64_t total);
     void *progress_arg;
+    // How far a kernel is, on a device that is slow enough to tell (sim).
+    void (*launch_progress)(void *arg, const char *kernel, uint64_t done, uint64_t total);
 };
 
 struct kiln_session {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the seed inputs of the fuzz targets into a corpus folder.
 
-usage: make_seeds.py FOLDER; makes FOLDER/gguf, FOLDER/ini, FOLDER/tokenizer and FOLDER/chat. Files that are there
-under other names stay. After searching, `fuzz_NAME -merge=1` keeps those inputs that add something.
+usage: make_seeds.py FOLDER; makes FOLDER/gguf, FOLDER/ini, FOLDER/tokenizer, FOLDER/chat and FOLDER/ptx. Files that
+are there under other names stay. After searching, `fuzz_NAME -merge=1` keeps those inputs that add something.
 """
 import os
 import struct
@@ -221,8 +221,47 @@ def chat_seeds():
             yield "%s_%d" % (name, flags), chr(flags) + template + "\x1e" + "\x1e".join(turns[flags % 2:])
 
 
+PTX_HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+PTX_REGS = (".reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<19>; .reg .f32 %f<9>; .reg .b64 %rd<9>; .reg .f64 %fd<5>;"
+            ".reg .b128 %q<2>;\n")
+PTX_LINES = """add.s32 %r1, %r2, -3; @!%p1 mul.wide.u16 %r3, %rs1, 0x10; mad.lo.cc.u32 %r1, %r2, %r3, %r4; madc.hi.u32 %r1, %r2, %r3, 0;
+fma.rn.ftz.sat.f32 %f1, %f2, 0f40000000, 1.5; div.full.f32 %f1, %f2, %f3; ex2.approx.ftz.f32 %f1, %f2; rcp.rn.f64 %fd1, %fd2;
+ld.global.nc.L1::no_allocate.v4.f32 {%f1, _, %f3, %f4}, [%rd1+-16]; st.shared.v2.u32 [%r1], {%r2, 7}; ld.volatile.u8 %rs1, [%rd2];
+setp.lt.and.f32 %p2|%p3, %f1, %f2, !%p1; selp.b32 %r1, 1, 2, !%p1; set.gt.u32.f32 %r1, %f1, %f2; slct.f32.s32 %f1, %f2, %f3, %r1;
+mov.u32 %r5, %tid.x; mov.b32 %r7, {%rs1, %rs2}; mov.b32 {%rs1, %rs2}, %r7; mov.b128 {%rd1, %rd2}, %q1; mov.pred %p1, !%p2;
+cvt.rzi.s32.f32 %r9, %f1; cvt.rn.f16x2.f32 %r1, %f1, %f2; cvt.rna.tf32.f32 %r1, %f1; cvt.pack.sat.s8.s32.b32 %r1, %r2, %r3, 0;
+shf.l.wrap.b32 %r1, %r2, %r3, 5; lop3.b32 %r1, %r2, %r3, %r4, 0xe8; prmt.b32.f4e %r1, %r2, %r3, 1; bfi.b64 %rd1, %rd2, %rd3, 1, 2;
+atom.global.cas.b32 %r1, [%rd1], 1, 2; red.shared.add.f32 [%r1], %f1; atom.add.noftz.f16x2 %r1, [%rd1+4], %r2;
+cp.async.ca.shared.global [%r1+8], [%rd1+16], 4, %r2; cp.async.commit_group; cp.async.wait_group 1; cp.async.wait_all;
+ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r1,%r2}, [%r3+32]; movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;
+shfl.sync.bfly.b32 %r1|%p1, %r2, 1, 31, -1; vote.sync.ballot.b32 %r1, !%p1, -1; match.all.sync.b64 %r1|%p1, %rd1, -1;
+redux.sync.add.s32 %r1, %r2, -1; bar.red.popc.u32 %r1, 0, !%p1; bar.arrive 1, 64; barrier.sync.aligned 0; membar.gl; fence.acq_rel.gpu;
+mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%f1,%f2,%f3,%f4};
+wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%rd1], %r9; isspacep.shared %p1, %rd1;
+wmma.store.d.sync.aligned.col.m8n8k4.global.f64 [%rd1], {%fd1, %fd2}; cvta.to.global.u64 %rd1, %rd2; nanosleep.u32 5; trap;"""
+
+
+def ptx_seeds():
+    for i, lines in enumerate(PTX_LINES.splitlines()):
+        yield "line_%d" % i, PTX_HEAD + ".visible .entry k(.param .u64 a)\n{\n" + PTX_REGS + lines + "\nret;\n}\n"
+    yield "flow", (PTX_HEAD + ".entry k()\n.maxntid 128, 1, 1\n.minnctapersm 2\n{\n" + PTX_REGS + "@%p1 bra A; bra.uni B; A: { C: @%p2"
+                   " bra C; }\nB: .loc 1 5 6, function_name $L, inlined_at 1 2 3\nT: .branchtargets A, B, D; brx.idx %r1, T; D: exit; }"
+                   '\n.file 1 "a.cu", 5, 6\n.section .debug_str { $L: .b8 1 }\n')
+    yield "variables", (PTX_HEAD + ".func f() { ret; }\n.global .align 8 .b8 b[8] = {1, 0xff};\n.const .f32 r[2] = {0f3F800000, 0.5};\n"
+                        ".global .u64 t[3] = {generic(b)+4, f};\n.global .u16 m[2][3] = {{1, 2}, {3}};\n.shared .align 4 .b8 s[20];\n"
+                        ".extern .shared .align 16 .b8 dyn[];\n.entry k(.param .align 8 .b8 c[12]) {\n" + PTX_REGS
+                        + "mov.u64 %rd1, b+2; mov.u32 %r1, s; mov.u32 %r2, dyn+4; ld.param.u32 %r3, [c+8]; }\n")
+    yield "calls", (PTX_HEAD + ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n"
+                    ".func (.param .b32 o) f(.param .b32 x) { .reg .b32 %r<2>; .local .align 8 .b8 d[24]; ld.param.b32 %r1, [x];"
+                    " st.local.u32 [d+8], %r1; st.param.b32 [o], %r1; ret; }\n.func (.reg .u32 r) g(.reg .u32 a) { add.u32 r, a, 1; }\n"
+                    ".entry k() {\n" + PTX_REGS + "{ .param .b32 p; .param .b32 q; call.uni (q), f, (p); }\ncall (%r3), g, (%r2);\n"
+                    "{ .param .b64 p; .param .b64 q; .param .b32 r; call (r), vprintf, (p, q); }\n"
+                    "P: .callprototype (.param .b32 _) _ (.param .b32 _); call (%r1), %rd1, (%r2), P; }\n")
+
+
 def main():
-    for target, seeds in (("gguf", gguf_seeds), ("ini", ini_seeds), ("tokenizer", tokenizer_seeds), ("chat", chat_seeds)):
+    for target, seeds in (("gguf", gguf_seeds), ("ini", ini_seeds), ("tokenizer", tokenizer_seeds), ("chat", chat_seeds),
+                          ("ptx", ptx_seeds)):
         folder = os.path.join(sys.argv[1], target)
         os.makedirs(folder, exist_ok=True)
         for name, data in seeds():

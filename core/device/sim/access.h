@@ -1,0 +1,49 @@
+// access: one memory access of a warp: where each lane's bytes lie. For the files of this folder.
+#ifndef KILN_DEVICE_SIM_ACCESS_H
+#define KILN_DEVICE_SIM_ACCESS_H
+
+#include "device/sim/exec_impl.h"
+
+enum sim_access_kind {
+    SIM_READS = 1,
+    SIM_WRITES = 2,
+    SIM_ATOMIC = 4, // with both: other atomics may touch the bytes at the same time
+    SIM_ASYNC = 8,  // cp.async: its data arrives later
+    SIM_CONSTANT = 16,
+};
+
+// Lanes that are not in `mask` have the address of one that is, and readable memory behind it.
+struct sim_access {
+    uint64_t at[SIM_LANES]; // GLOBAL: address; SHARED, LOCAL, PARAM, CALLS: offset
+    unsigned char *p[SIM_LANES];
+    uint32_t mask;
+    uint32_t bytes; // of each lane
+    int kind;       // mask of enum sim_access_kind
+    int contiguous; // all 32 lanes, each behind the one before
+};
+
+// Fills at: [a + imm] of the active lanes. a_bytes: 0 (no register), 4 or 8.
+void kiln_sim_addresses(struct sim_access *access, const struct sim_warp *warp, uint32_t a,
+        uint32_t a_bytes, int64_t imm);
+// Fills p. Lanes whose bytes are not there, or misaligned, are reported and taken out of mask; for
+// all others the checks and counters have been told. GENERIC spaces are found out and at becomes
+// what the space says. NULL: the launch failed; else the space, or MIXED when lanes differ.
+int kiln_sim_resolve(
+        struct sim_access *access, struct sim_warp *warp, const struct sim_op *op, int space);
+
+enum {
+    SIM_SPACE_MIXED = 100,
+    SIM_SPACE_FAILED = -1
+};
+
+// What checks and counters want to know of (watch_global.c, watch_shared.c, count.c).
+void kiln_sim_watch_global(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);
+void kiln_sim_watch_shared(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);
+void kiln_sim_count_sectors(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);
+void kiln_sim_count_banks(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);
+
+#endif
