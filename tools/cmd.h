@@ -62,6 +62,7 @@ struct kiln_common {
     const char *device;           // "auto", "cpu", "cuda", "cuda:1", "sim", "sim:sm_80"
     const char *graph;            // "on", "off"; NULL: from the config
     struct kiln_opt_list configs, sets, plugin_dirs;
+    const char *sim_checks; // of --device sim: "all", "none" or a list; NULL: none
     int verbose;
     int json;
 };
@@ -85,6 +86,11 @@ void kiln_common_init(struct kiln_common *common);
     { \
         "--graph", NULL, KILN_OPT_STRING, &(c)->graph, "STATE", \
                 "on or off: a GPU's decode step as one recorded graph", 0, 0 \
+    }
+#define KILN_COMMON_SIM(c) \
+    { \
+        "--sim-check", NULL, KILN_OPT_STRING, &(c)->sim_checks, "LIST", \
+                "on sim, look for faults: all, none (default) or checks: bounds,race", 0, 0 \
     }
 #define KILN_COMMON_CONFIG(c) \
     {"--config", NULL, KILN_OPT_LIST, &(c)->configs, "FILE", "INI file; later ones win", 0, 0}, \
@@ -126,7 +132,7 @@ KILN_MUST_CHECK enum kiln_status kiln_cmd_dispatch(const struct kiln_cmd *cmd,
 // Every command's description, defined in cmd_<name>.c.
 extern const struct kiln_cmd kiln_cmd_run, kiln_cmd_tokenize, kiln_cmd_perplexity, kiln_cmd_bench,
         kiln_cmd_plugins, kiln_cmd_config, kiln_cmd_devices, kiln_cmd_model, kiln_cmd_jit,
-        kiln_cmd_audit, kiln_cmd_cache, kiln_cmd_ab, kiln_cmd_gate, kiln_cmd_wall,
+        kiln_cmd_audit, kiln_cmd_cache, kiln_cmd_ab, kiln_cmd_gate, kiln_cmd_wall, kiln_cmd_sim,
         kiln_cmd_model_synth, kiln_cmd_model_widen, kiln_cmd_plugins_new;
 
 #endif

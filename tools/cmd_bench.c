@@ -192,6 +192,9 @@ static enum kiln_status run_plan(
         if (status == KILN_STATUS_OK && o->common.verbose) {
             kiln_print_memory(&run.session);
         }
+        if (status == KILN_STATUS_OK) {
+            status = kiln_run_verdict(&run, err);
+        }
         kiln_run_close(&run);
         KILN_TRY(status);
     }
@@ -221,6 +224,7 @@ static enum kiln_status run(
             {"--device", NULL, KILN_OPT_STRING, &o.common.device, "D",
                     "cpu, cuda[:N], sim[:sm_XX] or auto", 0, 0},
             KILN_COMMON_GRAPH(&o.common),
+            KILN_COMMON_SIM(&o.common),
             KILN_COMMON_CONFIG(&o.common),
             KILN_COMMON_OUTPUT(&o.common),
             KILN_OPT_END,

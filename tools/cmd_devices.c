@@ -29,6 +29,7 @@ static enum kiln_status print_text(int32_t n_cuda, const char *missing, struct k
                 desc.name, desc.target, desc.sm_count, (double)desc.memory_bytes / (1 << 30),
                 desc.smem_block_optin);
     }
+    kiln_buf_puts(&out, "sim     CUDA kernels interpreted on the CPU; sim:sm_75 and the like\n");
     if (missing) {
         kiln_buf_printf(&out, "no cuda %s\n", missing);
     }
@@ -62,6 +63,8 @@ static enum kiln_status print_json(int32_t n_cuda, const char *missing, struct k
     for (int32_t i = 0; devices && i < n_cuda; i++) {
         json_array_append_new(devices, cuda_json(i));
     }
+    (void)json_array_append_new(devices,
+            json_pack("{s:s, s:s, s:s}", "id", "sim:sm_80", "name", "sim", "target", "sm_80"));
     return kiln_out_json(json_pack("{s:o, s:s?, s:b}", "devices", devices, "cuda_missing", missing,
                                  "nvtx", kiln_ranges_built()),
             err);

@@ -52,6 +52,9 @@ static enum kiln_status measure(const struct kiln_common *common, const char *te
     if (status == KILN_STATUS_OK) {
         status = print(&result, common->json, err);
     }
+    if (status == KILN_STATUS_OK) {
+        status = kiln_run_verdict(&run, err);
+    }
     kiln_ids_finish(&ids);
     kiln_run_close(&run);
     return status;
@@ -70,6 +73,7 @@ static enum kiln_status run(
             {"-f", "--file", KILN_OPT_STRING, &file, "FILE", "the text; - is standard input", 0, 0},
             {"--chunks", NULL, KILN_OPT_INT, &chunks, "K", "the first K chunks only", 1, 1e9},
             KILN_COMMON_ENGINE(&common),
+            KILN_COMMON_SIM(&common),
             KILN_COMMON_CONFIG(&common),
             KILN_COMMON_OUTPUT(&common),
             KILN_OPT_END,

@@ -84,6 +84,9 @@ static enum kiln_status run_with(const struct run_options *options, struct kiln_
     if (status == KILN_STATUS_OK) {
         status = run_all(&state, err);
     }
+    if (status == KILN_STATUS_OK) {
+        status = kiln_run_verdict(&state.run, err);
+    }
     run_watch_end(&state);
     kiln_run_close(&state.run);
     kiln_sampler_destroy(state.sampler);
@@ -134,6 +137,7 @@ static enum kiln_status run(
                     0},
             KILN_COMMON_ENGINE(&o.common),
             KILN_COMMON_GRAPH(&o.common),
+            KILN_COMMON_SIM(&o.common),
             KILN_COMMON_CONFIG(&o.common),
             KILN_COMMON_OUTPUT(&o.common),
             KILN_OPT_END,

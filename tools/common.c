@@ -2,8 +2,10 @@
 #include "cmd.h"
 
 #include "base/log.h"
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "common.h"
+#include "device/sim/sim.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -131,6 +133,23 @@ kiln_progress_fn kiln_progress_bar(void) {
     return isatty(STDERR_FILENO) ? show_progress : NULL;
 }
 
+// At most five a second: a launch may be short.
+static void show_launch(void *arg, const char *kernel, uint64_t done, uint64_t total) {
+    static double last;
+    double now = kiln_clock_seconds();
+    char what[64];
+    (void)arg;
+    if (now - last < 0.2) {
+        return;
+    }
+    last = now;
+    size_t len = strcspn(kernel, "(");
+    len = len < sizeof(what) ? len : sizeof(what) - 1;
+    memcpy(what, kernel, len);
+    what[len] = '\0';
+    show_progress(what, (int64_t)done, (int64_t)total);
+}
+
 // ---- Sessions -----------------------------------------------------------------------------------
 
 enum kiln_status kiln_common_need_model(const struct kiln_common *common, struct kiln_err *err) {
@@ -148,7 +167,13 @@ enum kiln_status kiln_run_open(
     *run = (struct kiln_run){0};
     KILN_TRY(kiln_common_need_model(common, err));
     kiln_interrupt_catch();
-    enum kiln_status status = kiln_common_registry(common, &run->registry, err);
+    uint32_t checks = 0;
+    enum kiln_status status = common->sim_checks
+                                      ? kiln_sim_check_parse(common->sim_checks, &checks, err)
+                                      : KILN_STATUS_OK;
+    if (status == KILN_STATUS_OK) {
+        status = kiln_common_registry(common, &run->registry, err);
+    }
     if (status == KILN_STATUS_OK) {
         status = kiln_common_config(common, run->registry, &run->config, err);
     }
@@ -163,6 +188,8 @@ enum kiln_status kiln_run_open(
                 .stop = kiln_interrupted,
                 .progress = bar,
                 .progress_arg = prefill,
+                .sim_checks = checks,
+                .launch_progress = bar ? show_launch : NULL,
         };
         if (bar) {
             bar(loading, 0, 1);
@@ -176,6 +203,19 @@ enum kiln_status kiln_run_open(
         kiln_run_close(run);
     }
     return status;
+}
+
+enum kiln_status kiln_run_verdict(const struct kiln_run *run, struct kiln_err *err) {
+    struct kiln_sim_report *report = kiln_sim_dev_report(run->session.dev);
+    const struct kiln_sim_finding *found = NULL;
+    uint32_t n = report ? kiln_sim_findings(report, &found) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        fprintf(stderr, "kiln: %s%s\n", found[i].advice ? "advice: " : "", found[i].text);
+    }
+    uint32_t faults = report ? kiln_sim_faults(report) : 0;
+    return faults ? kiln_err_set(err, KILN_STATUS_CHECK, "sim found %u fault%s in kernels", faults,
+                            faults > 1 ? "s" : "")
+                  : KILN_STATUS_OK;
 }
 
 void kiln_run_close(struct kiln_run *run) {

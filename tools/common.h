@@ -30,6 +30,8 @@ struct kiln_run {
 // from here on.
 KILN_MUST_CHECK enum kiln_status kiln_run_open(
         struct kiln_run *run, const struct kiln_common *common, struct kiln_err *err);
+// What --sim-check found in the run goes to stderr; faults among it are KILN_STATUS_CHECK.
+KILN_MUST_CHECK enum kiln_status kiln_run_verdict(const struct kiln_run *run, struct kiln_err *err);
 void kiln_run_close(struct kiln_run *run); // a zeroed one is fine
 
 // What the run holds of its device's memory: a line for -v, and as JSON (NULL: out of memory).

@@ -24,6 +24,7 @@ static const struct kiln_cmd *const commands[] = {
         &kiln_cmd_devices,
         &kiln_cmd_jit,
         &kiln_cmd_audit,
+        &kiln_cmd_sim,
         &kiln_cmd_cache,
 };
 enum {

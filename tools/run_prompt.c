@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include "base/file.h"
+#include "device/sim/sim.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -56,14 +57,17 @@ static json_t *timings(size_t fed, const struct kiln_generated *out) {
 static enum kiln_status print_json(struct run_state *state, const struct kiln_ids *prompt,
         const struct kiln_generated *out, struct kiln_err *err) {
     static const char *const ends[] = {"length", "end", "context"};
+    struct kiln_sim_report *report = kiln_sim_dev_report(state->run.session.dev);
+    json_t *instructions = report ? json_integer((json_int_t)kiln_sim_instructions(report)) : NULL;
     return kiln_out_json(
-            json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:o}", "text",
+            json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:o, s:o*}", "text",
                     kiln_json_text(state->text.data, state->text.len), "prompt_ids",
                     kiln_json_ids(prompt->ids, prompt->len), "ids",
                     kiln_json_ids(out->ids.ids, out->ids.len), "device", state->run.session.dev->id,
                     "graph", kiln_engine_graph(state->run.session.engine) ? "on" : "off",
                     "stopped_by", ends[out->end], "timings", timings(prompt->len, out),
-                    "device_memory", kiln_json_memory(&state->run.session)),
+                    "device_memory", kiln_json_memory(&state->run.session), "warp_instructions",
+                    instructions),
             err);
 }
 

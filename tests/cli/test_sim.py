@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""kiln sim on small PTX kernels: results, faults, counters, and files and arguments that are wrong. Needs no NVRTC.
+
+usage: test_sim.py KILN. Exit status 1 when a case fails.
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+kiln = sys.argv[1]
+failures = 0
+AXPY = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry axpy(.param .f32 a, .param .u64 x, .param .u64 y, .param .u32 n)
+{
+.reg .pred %p<2>; .reg .b32 %r<6>; .reg .f32 %f<5>; .reg .b64 %rd<6>;
+.loc 1 1 1
+ld.param.f32 %f1, [a];
+ld.param.u64 %rd1, [x];
+ld.param.u64 %rd2, [y];
+ld.param.u32 %r5, [n];
+mov.u32 %r1, %ctaid.x;
+mov.u32 %r2, %ntid.x;
+mov.u32 %r3, %tid.x;
+mad.lo.s32 %r4, %r1, %r2, %r3;
+setp.ge.s32 %p1, %r4, %r5;
+@%p1 bra DONE;
+mul.wide.s32 %rd3, %r4, 4;
+add.s64 %rd4, %rd1, %rd3;
+add.s64 %rd5, %rd2, %rd3;
+.loc 1 7 1
+ld.global.f32 %f2, [%rd4];
+ld.global.f32 %f3, [%rd5];
+fma.rn.f32 %f4, %f1, %f2, %f3;
+st.global.f32 [%rd5], %f4;
+DONE:
+ret;
+}
+.file 1 "axpy.cu"
+"""
+
+
+def check(what, condition, more=""):
+    global failures
+    print("ok  " if condition else "FAIL", what, "" if condition else more, flush=True)
+    failures += not condition
+
+
+def sim(*words):
+    return subprocess.run([kiln, "sim", *words], capture_output=True, text=True, check=False, timeout=60)
+
+
+def npy(values, descr="<f4", order="False", shape=None, mark=b"\x93NUMPY\x01\x00"):
+    head = "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }\n" % (descr, order, shape or "(%d,)" % len(values))
+    return mark + struct.pack("<H", len(head)) + head.encode() + struct.pack("<%df" % len(values), *values)
+
+
+def write(path, data):
+    with open(path, "wb") as out:
+        out.write(data if isinstance(data, bytes) else data.encode())
+
+
+def floats(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    start = 10 + struct.unpack("<H", data[8:10])[0]
+    return list(struct.unpack("<%df" % ((len(data) - start) // 4), data[start:]))
+
+
+def run_cases():
+    write("axpy.ptx", AXPY)
+    write("x.npy", npy([float(i) for i in range(100)]))
+    base = ["axpy.ptx", "--grid", "4", "--block", "32", "--arg", "f32:2"]
+    good = sim(*base, "--arg", "in:x.npy", "--arg", "ramp:f32:100:y.npy", "--arg", "i32:100", "--json")
+    check("axpy runs", good.returncode == 0, good.stderr)
+    report = json.loads(good.stdout)
+    check("axpy is right", floats("y.npy") == [3.0 * i for i in range(100)])
+    check("axpy has no fault", report["faults"] == 0 and report["findings"] == [], good.stdout)
+    check("counters", report["kernels"][0]["blocks"] == 4 and report["kernels"][0]["total"]["global_stores"] == 4, good.stdout)
+    over = sim(*base, "--arg", "in:x.npy", "--arg", "ramp:f32:128", "--arg", "i32:101")
+    check("a read past the end ends with 1", over.returncode == 1, over.stderr)
+    check("it is named with line, block and thread", "axpy.cu:7" in over.stdout and "block (3, 0, 0)" in over.stdout
+          and "thread (4, 0, 0)" in over.stdout, over.stdout)
+    blank = sim(*base, "--arg", "in:x.npy", "--arg", "out:f32:10x10:z.npy", "--arg", "i32:100")
+    check("memory that nobody wrote", blank.returncode == 1 and "axpy.cu:7" in blank.stdout, blank.stdout)
+    off = sim(*base, "--arg", "in:x.npy", "--arg", "out:f32:100:z.npy", "--arg", "i32:100", "--sim-check", "bounds")
+    check("only what was asked for", off.returncode == 0, off.stdout + off.stderr)
+    # Not the file's shape: in place.
+    once = sim(*base, "--arg", "in:x.npy", "--arg", "inout:y.npy:w.npy", "--arg", "i32:100")
+    check("inout writes elsewhere", once.returncode == 0 and floats("w.npy")[7] == 35.0 and floats("y.npy")[7] == 21.0, once.stderr)
+
+
+def refusal_cases():
+    rest = ["--arg", "zeros:f32:100", "--arg", "i32:100"]
+    bad = {"mark": npy([1.0], mark=b"\x93NUMPX\x01\x00"), "big": npy([1.0], descr=">f4"), "short": npy([1.0])[:-1],
+           "long": npy([1.0]) + b"x", "fortran": npy([1.0], order="True", shape="(1, 1)"), "shape": npy([1.0], shape="(9,)"),
+           "huge": npy([1.0], shape="(99999999999, 99999999999)"), "objects": npy([1.0], descr="|O8"), "empty": b"",
+           "negative": npy([1.0], shape="(-1,)"), "version": npy([1.0], mark=b"\x93NUMPY\x07\x00")}
+    for name, data in bad.items():
+        write(name + ".npy", data)
+        result = sim("axpy.ptx", "--arg", "f32:1", "--arg", "in:%s.npy" % name, *rest)
+        check("npy " + name, result.returncode == 3 and name + ".npy" in result.stderr, result.stderr)
+    for text in ("f32:x", "i32:5000000000", "u8:-1", "out:f32:4", "zeros:f31:4", "zeros:f32:0", "rand:f32:4:z:z:z", "what", "bytes:0"):
+        result = sim("axpy.ptx", "--arg", text)
+        check("--arg " + text, result.returncode == 2 and text in result.stderr, result.stderr)
+    few = sim("axpy.ptx", "--arg", "f32:1")
+    check("arguments missing", few.returncode == 2 and "4 parameters" in few.stderr, few.stderr)
+    wide = sim("axpy.ptx", "--arg", "f64:1", "--arg", "in:x.npy", *rest)
+    check("an argument too wide", wide.returncode == 2 and "has 4 bytes, this has 8" in wide.stderr, wide.stderr)
+    check("no such entry", sim("axpy.ptx", "--entry", "axpyy").returncode == 2)
+    check("no such file", sim("none.ptx").returncode == 3)
+    check("a bad shape", sim("axpy.ptx", "--grid", "0").returncode == 2)
+    check("a bad check", sim("axpy.ptx", "--sim-check", "racy").returncode == 2)
+    write("odd.ptx", AXPY.replace("fma.rn.f32", "fmb.rn.f32"))
+    odd = sim("odd.ptx", "--arg", "f32:1", "--arg", "in:x.npy", *rest)
+    check("an unknown instruction", odd.returncode == 3 and "axpy.cu:7" in odd.stderr and "fmb" in odd.stderr, odd.stderr)
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    kiln = os.path.abspath(kiln)
+    os.chdir(scratch)
+    run_cases()
+    refusal_cases()
+sys.exit(1 if failures else 0)

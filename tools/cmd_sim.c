@@ -1,0 +1,352 @@
+// cmd_sim: any CUDA C or PTX kernel on the sim device, with what its checks find and its counters.
+#ifndef _GNU_SOURCE
+#    define _GNU_SOURCE // realpath
+#endif
+#include "cmd.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "common.h"
+#include "device/sim/arg.h"
+#include "device/sim/sim.h"
+#include "jit/jit.h"
+#include "sim_report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_ARGS = 64,
+    MAX_PTX = 256 << 20,
+    MAX_SOURCE = 16 << 20
+};
+#define WORD "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+
+struct sim_run {
+    struct kiln_common common;
+    const char *file, *entry, *grid, *block, *checks, *target;
+    struct kiln_opt_list defines, includes, arg_texts;
+    int64_t smem;
+    int lines;
+    uint32_t mask;
+    char *text;  // of the PTX
+    char *name;  // of the entry in it, NULL: the only one
+    char *found; // name of the source's only kernel
+    struct kiln_ptx_module *module;
+    const struct kiln_ptx_kernel *kernel;
+    struct kiln_sim *sim;
+    struct kiln_sim_code *code;
+    struct kiln_sim_report *report;
+    struct kiln_sim_arg args[MAX_ARGS];
+    size_t n_args;
+    uint8_t *params;
+};
+
+static void finish(struct sim_run *run) {
+    kiln_sim_report_destroy(run->report);
+    if (run->sim) {
+        kiln_sim_unload(run->sim, run->code);
+    }
+    kiln_sim_destroy(run->sim); // buffers are mapped into it: before they go
+    for (size_t i = 0; i < run->n_args; i++) {
+        kiln_sim_arg_finish(&run->args[i]);
+    }
+    kiln_ptx_close(run->module);
+    kiln_free(run->params);
+    kiln_free(run->text);
+    kiln_free(run->name);
+    kiln_free(run->found);
+}
+
+// ---- Source -------------------------------------------------------------------------------------
+
+static int ends_in(const char *text, const char *end) {
+    size_t len = strlen(text), n = strlen(end);
+    return len >= n && strcmp(text + len - n, end) == 0;
+}
+
+struct compile {
+    char *options[64]; // --include-path=…
+    uint32_t n_options;
+    struct kiln_jit *jit;
+    struct kiln_jit_item item;
+};
+
+static enum kiln_status include_dirs(
+        const struct sim_run *run, struct compile *compile, struct kiln_err *err) {
+    for (size_t i = 0; i < run->includes.count; i++) {
+        char path[PATH_MAX];
+        if (!realpath(run->includes.items[i], path)) {
+            return kiln_err_set(
+                    err, KILN_STATUS_FILE, "-I %s: %s", run->includes.items[i], strerror(errno));
+        }
+        compile->options[compile->n_options] = kiln_asprintf("--include-path=%s", path);
+        if (!compile->options[compile->n_options++]) {
+            return kiln_err_nomem(err, "compile options");
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+// Without --entry a source with one kernel says which: the name in front of the first '(' behind
+// __global__ that is no attribute's.
+static enum kiln_status only_entry(struct sim_run *run, struct kiln_err *err) {
+    char *text;
+    size_t size;
+    KILN_TRY(kiln_file_read(run->file, MAX_SOURCE, &text, &size, err));
+    const char *at = strstr(text, "__global__");
+    int one = at && !strstr(at + 1, "__global__");
+    for (; one && *at; at += *at != '\0') {
+        size_t len = strspn(at, WORD);
+        const char *after = at + len + strspn(at + len, " \t\n");
+        if (len > 0 && *after == '(' && strncmp(at, "__", 2) != 0) {
+            run->found = kiln_strndup(at, len);
+            break;
+        }
+        at += len;
+        if (len > 0 && *after == '(') { // __launch_bounds__(…)
+            at += strcspn(at, ")");
+        }
+    }
+    kiln_free(text);
+    run->entry = run->found;
+    return run->found
+                   ? KILN_STATUS_OK
+                   : kiln_err_set(err, KILN_STATUS_USAGE,
+                             "%s: which kernel is to run is not said; --entry names it", run->file);
+}
+
+static enum kiln_status take_image(
+        struct sim_run *run, const struct kiln_image *image, struct kiln_err *err) {
+    run->text = kiln_strndup(image->data, strlen(image->data));
+    run->name = run->entry ? kiln_strdup(image->entry) : NULL;
+    return run->text && (run->name || !run->entry) ? KILN_STATUS_OK
+                                                   : kiln_err_nomem(err, "the PTX");
+}
+
+static enum kiln_status compile_source(
+        struct sim_run *run, struct compile *compile, struct kiln_err *err) {
+    struct kiln_jit_params params = {.cache = {.max_size = INT64_MAX}};
+    if (!run->entry) {
+        KILN_TRY(only_entry(run, err));
+    }
+    KILN_TRY(include_dirs(run, compile, err));
+    KILN_TRY(kiln_jit_open(&compile->jit, &params, err));
+    KILN_TRY(kiln_jit_need_nvrtc(compile->jit, err));
+    char *cuda = kiln_cuda_include_dir(kiln_jit_nvrtc(compile->jit));
+    struct kiln_source source = {.struct_size = sizeof(source),
+            .flags = cuda ? KILN_SOURCE_CUDA_INCLUDE : 0,
+            .name = run->file,
+            .text = "",
+            .options = (const char *const *)compile->options,
+            .n_options = compile->n_options};
+    kiln_free(cuda);
+    // The entry as a name expression: what it becomes in the PTX is the compiler's to say.
+    struct kiln_kernel kernel = {.struct_size = sizeof(kernel),
+            .name = run->entry,
+            .source = &source,
+            .instance = run->entry};
+    struct kiln_launch launch = {.struct_size = sizeof(launch),
+            .shared_bytes = (uint32_t)run->smem,
+            .defines = run->defines.items,
+            .n_defines = (uint32_t)run->defines.count};
+    struct kiln_geometry geometry = {.struct_size = sizeof(geometry)};
+    compile->item.request = (struct kiln_jit_request){.plugin = "sim",
+            .variant = run->file,
+            .kernel = &kernel,
+            .geometry = &geometry,
+            .launch = &launch,
+            .source = run->file,
+            .target = run->target,
+            .ptx = 1};
+    KILN_TRY(kiln_jit_run(compile->jit, &compile->item, 1, 0, err));
+    return take_image(run, &compile->item.image, err);
+}
+
+static enum kiln_status read_text(struct sim_run *run, struct kiln_err *err) {
+    if (ends_in(run->file, ".ptx")) {
+        size_t size;
+        KILN_TRY(kiln_file_read(run->file, MAX_PTX, &run->text, &size, err));
+        if (strlen(run->text) != size) {
+            return kiln_err_set(
+                    err, KILN_STATUS_FILE, "%s: is no PTX: it holds a NUL byte", run->file);
+        }
+        run->name = run->entry ? kiln_strdup(run->entry) : NULL;
+        return KILN_STATUS_OK;
+    }
+    struct compile compile = {0};
+    enum kiln_status status = compile_source(run, &compile, err);
+    kiln_jit_items_finish(&compile.item, 1);
+    kiln_jit_close(compile.jit);
+    for (uint32_t i = 0; i < compile.n_options; i++) {
+        kiln_free(compile.options[i]);
+    }
+    return status;
+}
+
+static enum kiln_status find_entry(struct sim_run *run, struct kiln_err *err) {
+    struct kiln_ptx_module *module = run->module;
+    run->kernel = run->name                ? kiln_ptx_kernel_find(module, run->name)
+                  : module->n_kernels == 1 ? &module->kernels[0]
+                                           : NULL;
+    if (run->kernel) {
+        return KILN_STATUS_OK;
+    }
+    struct kiln_buf names = {0};
+    for (uint32_t i = 0; i < module->n_kernels; i++) {
+        kiln_buf_printf(&names, "%s%s", i ? ", " : "", module->kernels[i].name);
+    }
+    enum kiln_status status =
+            kiln_err_set(err, KILN_STATUS_USAGE, "%s: %s%s; --entry names one of: %s", run->file,
+                    run->name ? "there is no entry " : "which entry is to run is not said",
+                    run->name ? run->name : "", names.data ? names.data : "(it has none)");
+    kiln_buf_finish(&names);
+    return status;
+}
+
+// ---- Running ------------------------------------------------------------------------------------
+
+static enum kiln_status shape_of(
+        const char *option, const char *text, uint32_t shape[3], struct kiln_err *err) {
+    struct kiln_numbers list;
+    KILN_TRY(kiln_parse_list(option, text, 1, INT32_MAX, &list, err));
+    if (list.count > 3) {
+        return kiln_err_set(
+                err, KILN_STATUS_USAGE, "%s takes X, X,Y or X,Y,Z, not '%s'", option, text);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        shape[i] = i < list.count ? (uint32_t)list.values[i] : 1;
+    }
+    return KILN_STATUS_OK;
+}
+
+static int show_blocks(void *arg, uint64_t done, uint64_t total) {
+    kiln_progress_fn bar = kiln_progress_bar();
+    if (bar) {
+        bar(arg, (int64_t)done, (int64_t)total);
+    }
+    return kiln_interrupted() != 0;
+}
+
+static enum kiln_status launch(struct sim_run *run, struct kiln_err *err) {
+    static char doing[] = "blocks";
+    struct kiln_sim_launch shape = {.kernel = kiln_sim_find(run->code, run->kernel->name),
+            .shared_bytes = (uint32_t)run->smem,
+            .params = run->params,
+            .param_bytes = run->kernel->param_bytes};
+    struct kiln_sim_options options = {
+            .checks = run->mask, .counters = 1, .progress = show_blocks, .progress_arg = doing};
+    KILN_TRY(shape_of("--grid", run->grid, shape.grid, err));
+    KILN_TRY(shape_of("--block", run->block, shape.block, err));
+    enum kiln_status status = kiln_sim_launch(run->sim, &shape, &options, run->report, err);
+    kiln_progress_fn bar = kiln_progress_bar();
+    if (bar) {
+        bar(doing, 1, 1); // takes the bar off the screen
+    }
+    return status;
+}
+
+static enum kiln_status execute(struct sim_run *run, struct kiln_err *err) {
+    uint32_t threads = run->common.threads ? (uint32_t)run->common.threads : kiln_cpu_count();
+    for (size_t i = 0; i < run->arg_texts.count; i++) {
+        KILN_TRY(kiln_sim_arg_read(&run->args[run->n_args++], run->arg_texts.items[i], err));
+    }
+    KILN_TRY(read_text(run, err));
+    KILN_TRY(kiln_ptx_open(&run->module, run->file, run->text, strlen(run->text), err));
+    kiln_sim_file_names(run->module);
+    KILN_TRY(find_entry(run, err));
+    run->params = kiln_calloc(run->kernel->param_bytes, 1);
+    if (!run->params) {
+        return kiln_err_nomem(err, "the parameters");
+    }
+    KILN_TRY(kiln_sim_create(&run->sim, threads, err));
+    KILN_TRY(kiln_sim_load(run->sim, run->module, &run->code, err));
+    KILN_TRY(kiln_sim_report_create(&run->report, err));
+    KILN_TRY(kiln_sim_args_bind(run->sim, run->kernel, run->args, run->n_args, run->params, err));
+    return launch(run, err);
+}
+
+static enum kiln_status print(const struct sim_run *run, struct kiln_err *err) {
+    if (run->common.json) {
+        return kiln_out_json(kiln_sim_report_json(run->report), err);
+    }
+    struct kiln_buf out = {0};
+    kiln_sim_report_text(run->report, run->lines, &out);
+    return kiln_out_buf(&out, err);
+}
+
+static enum kiln_status whole(struct sim_run *run, struct kiln_err *err) {
+    if (run->checks) {
+        KILN_TRY(kiln_sim_check_parse(run->checks, &run->mask, err));
+    }
+    kiln_interrupt_catch();
+    enum kiln_status status = execute(run, err);
+    if (status != KILN_STATUS_OK) {
+        // What was found before the kernel failed says why it did.
+        const struct kiln_sim_finding *found;
+        if (run->report && kiln_sim_findings(run->report, &found) > 0) {
+            struct kiln_err ignored = {0};
+            (void)!print(run, &ignored);
+        }
+        return status;
+    }
+    KILN_TRY(kiln_sim_args_save(run->sim, run->args, run->n_args, err));
+    KILN_TRY(print(run, err));
+    uint32_t faults = kiln_sim_faults(run->report);
+    return faults ? kiln_err_set(err, KILN_STATUS_CHECK, "%s: %u fault%s found", run->kernel->name,
+                            faults, faults > 1 ? "s" : "")
+                  : KILN_STATUS_OK;
+}
+
+static enum kiln_status run_command(
+        const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
+    struct sim_run run = {
+            .grid = "1", .block = "32", .target = "sm_80", .mask = KILN_SIM_CHECK_ALL};
+    int done;
+    kiln_common_init(&run.common);
+    const struct kiln_opt table[] = {
+            {"FILE", NULL, KILN_OPT_ENTRY, &run.file, NULL, "CUDA C, or PTX (.ptx)", 0, 0},
+            {"--entry", NULL, KILN_OPT_STRING, &run.entry, "NAME",
+                    "the kernel; a template's instance as gemm<64,32>", 0, 0},
+            {"--grid", NULL, KILN_OPT_STRING, &run.grid, "X,Y,Z", "blocks (default: 1)", 0, 0},
+            {"--block", NULL, KILN_OPT_STRING, &run.block, "X,Y,Z", "threads a block (default: 32)",
+                    0, 0},
+            {"--smem", NULL, KILN_OPT_INT, &run.smem, "N", "bytes of dynamic shared memory", 0,
+                    1 << 20},
+            {"--arg", NULL, KILN_OPT_LIST, &run.arg_texts, "A",
+                    "in:F.npy, out:f32:64x64:F.npy, rand:f16:4096:7, i32:5 … (man kiln)", 0, 0},
+            {"-D", NULL, KILN_OPT_LIST, &run.defines, "NAME=V", "a define", 0, 0},
+            {"-I", NULL, KILN_OPT_LIST, &run.includes, "DIR", "look for headers there", 0, 0},
+            {"--target", NULL, KILN_OPT_STRING, &run.target, "SM", "sm_80 (default), sm_75 …", 0,
+                    0},
+            {"--sim-check", NULL, KILN_OPT_STRING, &run.checks, "LIST",
+                    "all (default), none, or checks: bounds,race …", 0, 0},
+            {"--lines", NULL, KILN_OPT_FLAG, &run.lines, NULL, "counters of every source line", 0,
+                    0},
+            {"-t", "--threads", KILN_OPT_INT, &run.common.threads, "N",
+                    "CPU threads (default: all cores)", 1, 1024},
+            KILN_COMMON_OUTPUT(&run.common), KILN_OPT_END};
+    KILN_TRY(kiln_opt_parse(cmd, table, argc, argv, &done, err));
+    if (done) {
+        return KILN_STATUS_OK;
+    }
+    if (!run.file) {
+        return kiln_err_set(err, KILN_STATUS_USAGE, "sim: FILE is missing: a .cu or .ptx file");
+    }
+    enum kiln_status status = whole(&run, err);
+    finish(&run);
+    return status;
+}
+
+const struct kiln_cmd kiln_cmd_sim = {
+        .name = "sim",
+        .summary = "runs any CUDA kernel with no GPU: its faults by line, its counters",
+        .usage = "FILE [--entry NAME] [--grid X,Y,Z] [--block X,Y,Z] [--arg A …] [--json]",
+        .example = "kiln sim axpy.cu --grid 4 --block 256 --arg f32:2 --arg rand:f32:1000 "
+                   "--arg zeros:f32:1000 --arg i32:1000",
+        .run = run_command,
+};
