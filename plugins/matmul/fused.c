@@ -33,7 +33,7 @@ static int32_t take_matrix(struct mv_request *request, uint32_t op) {
 
 static int32_t take_norm(struct mv_request *request) {
     struct gpu_request *base = &request->base;
-    const struct kiln_tensor *residual, *out;
+    const struct kiln_tensor *residual = NULL, *out = NULL;
     int32_t result = gpu_need(base, KILN_OPERAND_IN, GPU_NEED_F32, -1, -1, &request->in);
     if (result != KILN_RESULT_OK) {
         return result;
