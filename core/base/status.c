@@ -29,7 +29,8 @@ int kiln_status_exit_code(enum kiln_status status) {
     return statuses[status].exit_code;
 }
 
-enum kiln_status kiln_err_set(struct kiln_err *err, enum kiln_status status, const char *fmt, ...) {
+enum kiln_status(kiln_err_set)(
+        struct kiln_err *err, enum kiln_status status, const char *fmt, ...) {
     if (!err) {
         return status;
     }

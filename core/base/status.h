@@ -61,7 +61,8 @@ enum kiln_status kiln_err_nomem(struct kiln_err *err, const char *what);
 // clang's analyzer reads one file at a time and would otherwise follow the path on which a failure
 // returns OK.
 #ifdef __clang_analyzer__
-#    define kiln_err_nomem(err, what) ((void)(kiln_err_nomem)(err, what), KILN_STATUS_NOMEM)
+#    define kiln_err_nomem(err, what)      ((void)(kiln_err_nomem)(err, what), KILN_STATUS_NOMEM)
+#    define kiln_err_set(err, status, ...) ((void)(kiln_err_set)(err, status, __VA_ARGS__), status)
 #endif
 
 #endif

@@ -17,13 +17,13 @@ static int ascending(const void *a, const void *b) {
 }
 
 static double middle(const double *sorted, size_t n) {
-    if (n == 0) {
-        return 0;
-    }
     return n % 2 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
 }
 
 double kiln_median(double *values, size_t n) {
+    if (n == 0) {
+        return 0; // qsort must not be given NULL
+    }
     qsort(values, n, sizeof(*values), ascending);
     return middle(values, n);
 }

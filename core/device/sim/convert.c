@@ -1,5 +1,5 @@
 // convert: cvt in general: any source and destination type, every rounding mode. What kernels do in
-// their inner loops is in lanes_list.h.
+// their inner loops is in lanes_list.inc.
 #include "device/sim/run_impl.h"
 
 #include "device/sim/lanes_impl.h"
@@ -56,7 +56,7 @@ static uint64_t encode(
     }
     uint64_t kept, sign = (uint64_t)negative << (f.exponent_bits + f.fraction_bits);
     if (last <= 0) {
-        kept = significand << -last;
+        kept = last > -64 ? significand << -last : 0;
     } else if (last > 63) {
         int half = last == 64 ? (significand > 1ull << 63) - (significand < 1ull << 63) : -1;
         kept = (uint64_t)rounds_up(round, negative, 0, half, 1);

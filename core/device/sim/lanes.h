@@ -7,7 +7,7 @@
 #ifndef KILN_DEVICE_SIM_LANES_H
 #define KILN_DEVICE_SIM_LANES_H
 
-#include "device/sim/lanes_list.h"
+#include "device/sim/lanes_list.inc"
 
 #include <stdint.h>
 

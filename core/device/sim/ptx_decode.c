@@ -14,7 +14,7 @@ enum {
     MAX_INSNS = 1 << 22
 };
 
-enum kiln_status ptx_bad(struct ptx_decode *d, const char *fmt, ...) {
+enum kiln_status(ptx_bad)(struct ptx_decode *d, const char *fmt, ...) {
     char what[400];
     va_list args;
     va_start(args, fmt);

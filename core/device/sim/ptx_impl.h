@@ -332,4 +332,13 @@ KILN_MUST_CHECK enum kiln_status ptx_slots(struct kiln_ptx_function *function,
         const struct ptx_flow *flow, const struct ptx_reg *regs, uint32_t n_regs,
         struct kiln_err *err);
 
+// For the analyzer, which does not look into other files: these never return OK.
+#ifdef __clang_analyzer__
+#    define ptx_fail(p, ...) ((void)(ptx_fail)(p, __VA_ARGS__), KILN_STATUS_FILE)
+#    define ptx_fail_stmt(p, stmt, ...) \
+        ((void)(ptx_fail_stmt)(p, stmt, __VA_ARGS__), KILN_STATUS_FILE)
+#    define ptx_nomem(p)    ((void)(ptx_nomem)(p), KILN_STATUS_NOMEM)
+#    define ptx_bad(d, ...) ((void)(ptx_bad)(d, __VA_ARGS__), KILN_STATUS_FILE)
+#endif
+
 #endif

@@ -59,7 +59,7 @@ static enum kiln_status KILN_PRINTF(5, 0) fail_at(struct ptx_parser *p, uint32_t
             p->err, KILN_STATUS_FILE, "%s:%u%s: '%s': %s", p->name, line, place, shown, what);
 }
 
-enum kiln_status ptx_fail(struct ptx_parser *p, const char *fmt, ...) {
+enum kiln_status(ptx_fail)(struct ptx_parser *p, const char *fmt, ...) {
     va_list args;
     const char *start = p->stmt_start ? p->stmt_start : p->token_start;
     const char *end = p->at;
@@ -74,7 +74,7 @@ enum kiln_status ptx_fail(struct ptx_parser *p, const char *fmt, ...) {
     return status;
 }
 
-enum kiln_status ptx_fail_stmt(
+enum kiln_status(ptx_fail_stmt)(
         struct ptx_parser *p, const struct ptx_stmt *stmt, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
@@ -83,7 +83,7 @@ enum kiln_status ptx_fail_stmt(
     return status;
 }
 
-enum kiln_status ptx_nomem(struct ptx_parser *p) {
+enum kiln_status(ptx_nomem)(struct ptx_parser *p) {
     return kiln_err_nomem(p->err, "a PTX module");
 }
 
@@ -403,8 +403,10 @@ static enum kiln_status apply(struct ptx_parser *p, char op, int64_t right, int6
     case '/':
         a = (uint64_t)(*value / right);
         break;
-    default:
+    case '%':
         a = (uint64_t)(*value % right);
+        break;
+    default:
         break;
     }
     *value = (int64_t)a;
