@@ -197,7 +197,7 @@ static enum kiln_status find_entry(struct sim_run *run, struct kiln_err *err) {
         return KILN_STATUS_OK;
     }
     struct kiln_buf names = {0};
-    for (uint32_t i = 0; i < module->n_kernels; i++) {
+    for (uint32_t i = 0; module->kernels && i < module->n_kernels; i++) {
         kiln_buf_printf(&names, "%s%s", i ? ", " : "", module->kernels[i].name);
     }
     enum kiln_status status =

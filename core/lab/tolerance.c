@@ -35,14 +35,14 @@ static enum kiln_status take(
     return KILN_STATUS_OK;
 }
 
-// NOLINTNEXTLINE(readability-non-const-parameter): the sink fills the rows
-static enum kiln_status read_rows(struct comparison *c, struct kiln_engine *engine, int64_t at,
-        int64_t n, float *rows, const char *name, struct kiln_err *err) {
-    struct sink sink = {.rows = rows, .n_vocab = c->n_vocab};
+// Rows [at, at + n) of what `side` makes of the text, into the sink.
+static enum kiln_status read_rows(struct comparison *c, enum kiln_side side, int64_t at, int64_t n,
+        struct sink sink, struct kiln_err *err) {
+    struct kiln_engine *engine = c->twin->engine[side];
     kiln_engine_truncate(engine, at);
     enum kiln_status status = kiln_engine_eval_all(engine, c->ids + at, n, 0, take, &sink, err);
     if (status != KILN_STATUS_OK) {
-        kiln_err_prefix(err, "%s: ", name);
+        kiln_err_prefix(err, "%s: ", kiln_side_name(side));
     }
     return status;
 }
@@ -109,11 +109,12 @@ static void conclude(struct kiln_closeness *sum, double squares) {
 static enum kiln_status compare(struct comparison *c, enum kiln_side side, float bound,
         struct kiln_closeness *sum, struct kiln_err *err) {
     double squares = 0;
-    struct kiln_engine *base = c->twin->engine[KILN_SIDE_BASE];
+    struct sink base = {.rows = c->base, .n_vocab = c->n_vocab};
+    struct sink other = {.rows = c->other, .n_vocab = c->n_vocab};
     for (int64_t at = 0; at < c->n; at += c->chunk) {
         int64_t n = c->n - at < c->chunk ? c->n - at : c->chunk;
-        KILN_TRY(read_rows(c, base, at, n, c->base, "base", err));
-        KILN_TRY(read_rows(c, c->twin->engine[side], at, n, c->other, kiln_side_name(side), err));
+        KILN_TRY(read_rows(c, KILN_SIDE_BASE, at, n, base, err));
+        KILN_TRY(read_rows(c, side, at, n, other, err));
         KILN_TRY(add_rows(c, at, n, bound, sum, &squares, err));
     }
     conclude(sum, squares);

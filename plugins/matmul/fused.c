@@ -14,7 +14,7 @@ static int32_t take_matrix(struct mv_request *request, uint32_t op) {
     if (result == KILN_RESULT_OK) {
         result = gpu_need(base, KILN_OPERAND_IN, GPU_NEED_F32, request->k, request->rows, &in);
     }
-    int64_t n = result == KILN_RESULT_OK ? matrix->weight->dims[1] : 0;
+    int64_t n = result == KILN_RESULT_OK && matrix->weight ? matrix->weight->dims[1] : 0;
     if (result == KILN_RESULT_OK) {
         result = gpu_need(base, KILN_OPERAND_OUT, GPU_NEED_F32, n, request->rows, &matrix->out);
     }
