@@ -22,29 +22,13 @@ enum {
 
 static const struct kiln_plugin *plugin;
 static int failures, cases;
-static uint64_t seed = 88172645463325252u;
-
-static uint32_t random_bits(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 16);
-}
 
 static float random_float(float width) {
-    return ((float)(random_bits() & 0xffff) / 32768.0F - 1) * width;
-}
-
-static void *get(size_t bytes) {
-    void *at = calloc(bytes > 0 ? bytes : 1, 1);
-    if (at == NULL) {
-        gpu_die("out of memory for %zu bytes", bytes);
-    }
-    return at;
+    return ((float)(gpu_random_bits() & 0xffff) / 32768.0F - 1) * width;
 }
 
 static float *random_floats(int64_t count, float width) {
-    float *at = get((size_t)count * sizeof(float));
+    float *at = gpu_get((size_t)count * sizeof(float));
     for (int64_t i = 0; i < count; i++) {
         at[i] = random_float(width);
     }
@@ -67,8 +51,8 @@ static struct gpu_planned *plan(const char *variant, struct gpu_op *op) {
 // Runs twice over a pattern; gives `bytes` from `out` in new memory.
 static void *run(
         const char *name, struct gpu_op *op, uint64_t out, const void *before, size_t bytes) {
-    unsigned char *first = get(bytes);
-    unsigned char *second = get(bytes);
+    unsigned char *first = gpu_get(bytes);
+    unsigned char *second = gpu_get(bytes);
     struct gpu_planned *planned = plan(name, op);
     for (int i = 0; i < 2; i++) {
         gpu_fill(out, PATTERN, bytes);
@@ -111,7 +95,7 @@ static double untouched(const void *at, size_t from, size_t to) {
 }
 
 static float *floats_of(const void *raw, int64_t count, int f16) {
-    float *to = get((size_t)count * sizeof(float));
+    float *to = gpu_get((size_t)count * sizeof(float));
     const uint16_t *halves = raw;
     for (int64_t i = 0; i < count && f16; i++) {
         to[i] = cpu_f16_to_f32(halves[i]);
@@ -214,13 +198,13 @@ static void check_embed(uint32_t dtype, int64_t rows, int64_t d) {
     const struct cpu_quant *quant = cpu_quant_find(dtype);
     d = d < quant->elems ? quant->elems : d - d % quant->elems;
     int64_t row_bytes = d / quant->elems * quant->bytes;
-    unsigned char *table = get((size_t)(VOCAB * row_bytes));
+    unsigned char *table = gpu_get((size_t)(VOCAB * row_bytes));
     for (int64_t i = 0; i < VOCAB * row_bytes; i++) {
-        table[i] = (unsigned char)(random_bits() % 0x70); // as f16 and f32: finite
+        table[i] = (unsigned char)(gpu_random_bits() % 0x70); // as f16 and f32: finite
     }
-    int32_t *ids = get((size_t)rows * 4);
+    int32_t *ids = gpu_get((size_t)rows * 4);
     for (int64_t i = 0; i < rows; i++) {
-        ids[i] = (int32_t)(random_bits() % VOCAB);
+        ids[i] = (int32_t)(gpu_random_bits() % VOCAB);
     }
     ids[rows - 1] = rows > 2 ? VOCAB : ids[rows - 1];
     ids[0] = rows > 2 ? -1 : ids[0];
@@ -233,7 +217,7 @@ static void check_embed(uint32_t dtype, int64_t rows, int64_t d) {
     gpu_op_add(&op, KILN_OPERAND_WEIGHT, dtype, d, VOCAB, quant->elems, quant->bytes, 0, at[1]);
     gpu_op_f32(&op, KILN_OPERAND_OUT, d, rows, at[2]);
     float *out = run("gather", &op, at[2], NULL, (size_t)(rows * d) * 4);
-    float *row = get((size_t)d * 4);
+    float *row = gpu_get((size_t)d * 4);
     double off = 0;
     for (int64_t i = 0; i < rows; i++) {
         int known = ids[i] >= 0 && ids[i] < VOCAB;
@@ -337,12 +321,12 @@ static double head_off(const struct rope *r, const float *x, const float *norm, 
 
 // The cache as f32, n values.
 static float *cache_floats(uint64_t at, int64_t n, uint32_t dtype) {
-    float *to = get((size_t)n * 4);
+    float *to = gpu_get((size_t)n * 4);
     if (dtype == KILN_DTYPE_F32) {
         gpu_download(to, at, (size_t)n * 4);
         return to;
     }
-    uint16_t *halves = get((size_t)n * 2);
+    uint16_t *halves = gpu_get((size_t)n * 2);
     gpu_download(halves, at, (size_t)n * 2);
     for (int64_t i = 0; i < n; i++) {
         to[i] = cpu_f16_to_f32(halves[i]);
@@ -393,8 +377,8 @@ static void make_rope(const struct rope *r, struct rope_data *d) {
     d->v = random_floats(r->rows * kc, 3);
     d->q_norm = random_floats(r->head_size, 1);
     d->k_norm = random_floats(r->head_size, 1);
-    d->freqs = get((size_t)(r->dims / 2) * 4);
-    d->positions = get((size_t)r->rows * 4);
+    d->freqs = gpu_get((size_t)(r->dims / 2) * 4);
+    d->positions = gpu_get((size_t)r->rows * 4);
     for (int32_t i = 0; i < r->dims / 2; i++) {
         d->freqs[i] = (float)pow(10000.0, -2.0 * i / r->dims);
     }

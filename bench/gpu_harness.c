@@ -83,6 +83,30 @@ void gpu_die(const char *fmt, ...) {
     exit(4);
 }
 
+void *gpu_get(size_t bytes) {
+    void *at = calloc(bytes > 0 ? bytes : 1, 1);
+    if (at == NULL) {
+        gpu_die("out of memory for %zu bytes", bytes);
+    }
+    return at;
+}
+
+uint32_t gpu_random_bits(void) { // xorshift64 (G. Marsaglia)
+    static uint64_t state = 88172645463325252u;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)(state >> 16);
+}
+
+float gpu_random_normal(void) { // four uniform values, scaled
+    float sum = 0;
+    for (int i = 0; i < 4; i++) {
+        sum += (float)(gpu_random_bits() & 0xffff) / 65536.0F;
+    }
+    return (sum - 2.0F) * 1.73F;
+}
+
 static void check(int code, const char *what) {
     const char *text = "";
     if (code != 0) {

@@ -18,6 +18,12 @@ enum {
 
 __attribute__((format(printf, 1, 2), noreturn)) void gpu_die(const char *fmt, ...);
 
+// Zeroed host memory, ended with free.
+void *gpu_get(size_t bytes);
+// The same numbers in every run: any bits; about normal, deviation 1.
+uint32_t gpu_random_bits(void);
+float gpu_random_normal(void);
+
 // Opens device 0 and NVRTC; the description that plans get.
 const struct kiln_device *gpu_open(void);
 // Prints resources of each kernel that is compiled from here on.

@@ -36,30 +36,6 @@ static struct gpu_value settings[SETTINGS];
 static uint32_t n_settings;
 static int failures, cases;
 static double activation_step; // of gemv's integers: half a step, relative to the largest
-static uint64_t seed = 88172645463325252u;
-
-static uint32_t random_bits(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 16);
-}
-
-static float random_normal(void) { // nearly
-    float sum = 0;
-    for (int i = 0; i < 4; i++) {
-        sum += (float)(random_bits() & 0xffff) / 65536.0F;
-    }
-    return (sum - 2.0F) * 1.73F;
-}
-
-static void *get(size_t bytes) {
-    void *at = calloc(bytes > 0 ? bytes : 1, 1);
-    if (at == NULL) {
-        gpu_die("out of memory for %zu bytes", bytes);
-    }
-    return at;
-}
 
 // ---- Weights ------------------------------------------------------------------------------------
 static const uint32_t types[] = {KILN_DTYPE_Q4_K, KILN_DTYPE_Q6_K, KILN_DTYPE_Q5_K, KILN_DTYPE_Q4_0,
@@ -73,7 +49,7 @@ static void put_half(unsigned char *at, float value) {
 
 // Random blocks whose values are about 0.02 wide.
 static void fill_block(uint32_t dtype, unsigned char *at, int bytes) {
-    float value = random_normal() * 0.03F;
+    float value = gpu_random_normal() * 0.03F;
     uint32_t bits;
     switch (dtype) {
     case KILN_DTYPE_F32:
@@ -91,9 +67,9 @@ static void fill_block(uint32_t dtype, unsigned char *at, int bytes) {
         break;
     }
     for (int i = 0; i < bytes; i++) {
-        at[i] = (unsigned char)random_bits();
+        at[i] = (unsigned char)gpu_random_bits();
     }
-    float d = 0.004F * (0.5F + (float)(random_bits() & 255) / 256.0F);
+    float d = 0.004F * (0.5F + (float)(gpu_random_bits() & 255) / 256.0F);
     switch (dtype) {
     case KILN_DTYPE_Q4_K:
     case KILN_DTYPE_Q5_K:
@@ -115,7 +91,7 @@ static void fill_block(uint32_t dtype, unsigned char *at, int bytes) {
 
 static unsigned char *make_weights(const struct cpu_quant *quant, int64_t n, int64_t k) {
     int64_t blocks = n * (k / quant->elems);
-    unsigned char *at = get((size_t)(blocks * quant->bytes));
+    unsigned char *at = gpu_get((size_t)(blocks * quant->bytes));
     for (int64_t i = 0; i < blocks; i++) {
         fill_block(quant->dtype, at + i * quant->bytes, quant->bytes);
     }
@@ -141,9 +117,9 @@ struct data {
 };
 
 static float *random_floats(int64_t count, float scale) {
-    float *at = get((size_t)count * sizeof(float));
+    float *at = gpu_get((size_t)count * sizeof(float));
     for (int64_t i = 0; i < count; i++) {
-        at[i] = random_normal() * scale;
+        at[i] = gpu_random_normal() * scale;
     }
     return at;
 }
@@ -151,7 +127,7 @@ static float *random_floats(int64_t count, float scale) {
 static void make_data(struct data *data, uint32_t dtype, const struct shape *shape) {
     data->quant = cpu_quant_find(dtype);
     data->weight = make_weights(data->quant, shape->n, shape->k);
-    data->w = get((size_t)(shape->n * shape->k) * sizeof(float));
+    data->w = gpu_get((size_t)(shape->n * shape->k) * sizeof(float));
     int64_t row = shape->k / data->quant->elems * data->quant->bytes;
     for (int64_t i = 0; i < shape->n; i++) {
         data->quant->dequant(data->weight + i * row, data->w + i * shape->k, shape->k);
@@ -240,7 +216,7 @@ static void upload_in(
         gpu_upload(on->in, data->in, (size_t)count * 4);
         return;
     }
-    uint16_t *halves = get((size_t)count * 2);
+    uint16_t *halves = gpu_get((size_t)count * 2);
     for (int64_t i = 0; i < count; i++) {
         halves[i] = cpu_f32_to_f16(data->in[i]);
     }
@@ -320,8 +296,8 @@ static void check_case(const struct kiln_variant *variant, uint32_t dtype, struc
     if (planned == NULL) {
         printf("%-12s %-5s declined: %s\n", variant->name, data.quant->name, why);
     } else {
-        unsigned char *out = get(on.out_bytes);
-        unsigned char *again = get(on.out_bytes);
+        unsigned char *out = gpu_get(on.out_bytes);
+        unsigned char *again = gpu_get(on.out_bytes);
         int64_t worst;
         run_into(planned, &on, &data, &shape, out);
         run_into(planned, &on, &data, &shape, again);

@@ -33,30 +33,6 @@ static const struct kiln_plugin *plugin;
 static struct gpu_value settings[SETTINGS];
 static uint32_t n_settings;
 static int failures, cases;
-static uint64_t seed = 88172645463325252u;
-
-static uint32_t random_bits(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 16);
-}
-
-static float random_normal(void) { // nearly
-    float sum = 0;
-    for (int i = 0; i < 4; i++) {
-        sum += (float)(random_bits() & 0xffff) / 65536.0F;
-    }
-    return (sum - 2.0F) * 1.73F;
-}
-
-static void *get(size_t bytes) {
-    void *at = calloc(bytes > 0 ? bytes : 1, 1);
-    if (at == NULL) {
-        gpu_die("out of memory for %zu bytes", bytes);
-    }
-    return at;
-}
 
 // ---- Data ---------------------------------------------------------------------------------------
 static const uint32_t types[] = {KILN_DTYPE_Q4_K, KILN_DTYPE_Q6_K, KILN_DTYPE_Q5_K, KILN_DTYPE_Q4_0,
@@ -86,9 +62,9 @@ static void put_half(unsigned char *at, float value) {
 
 static void fill_block(uint32_t dtype, unsigned char *at, int bytes, int exact) {
     for (int i = 0; i < bytes; i++) {
-        at[i] = (unsigned char)random_bits();
+        at[i] = (unsigned char)gpu_random_bits();
     }
-    float d = exact ? 0x1p-8F : 0.004F * (0.5F + (float)(random_bits() & 255) / 256.0F);
+    float d = exact ? 0x1p-8F : 0.004F * (0.5F + (float)(gpu_random_bits() & 255) / 256.0F);
     switch (dtype) {
     case KILN_DTYPE_Q4_K:
     case KILN_DTYPE_Q5_K:
@@ -110,7 +86,7 @@ static void fill_block(uint32_t dtype, unsigned char *at, int bytes, int exact) 
 
 static unsigned char *make_weights(const struct cpu_quant *quant, int64_t n, int64_t k, int exact) {
     int64_t blocks = n * (k / quant->elems);
-    unsigned char *at = get((size_t)(blocks * quant->bytes));
+    unsigned char *at = gpu_get((size_t)(blocks * quant->bytes));
     for (int64_t i = 0; i < blocks; i++) {
         fill_block(quant->dtype, at + i * quant->bytes, quant->bytes, exact);
     }
@@ -118,9 +94,9 @@ static unsigned char *make_weights(const struct cpu_quant *quant, int64_t n, int
 }
 
 static float *random_floats(int64_t count) {
-    float *at = get((size_t)count * sizeof(float));
+    float *at = gpu_get((size_t)count * sizeof(float));
     for (int64_t i = 0; i < count; i++) {
-        at[i] = random_normal();
+        at[i] = gpu_random_normal();
     }
     return at;
 }
@@ -135,10 +111,10 @@ static void make_data(struct data *data, uint32_t dtype, const struct shape *sha
     // Whole numbers of at most 127, one of them 127: a scale of 1. Few are not 0, so that sums stay
     // below 2^24 steps.
     for (int64_t i = 0; shape->exact && i < shape->rows * shape->k; i++) {
-        int some = random_bits() % 4 == 0;
-        data->in[i] = i % 32 == 5 ? 127.0F : some ? (float)((int)(random_bits() % 15) - 7) : 0;
+        int some = gpu_random_bits() % 4 == 0;
+        data->in[i] = i % 32 == 5 ? 127.0F : some ? (float)((int)(gpu_random_bits() % 15) - 7) : 0;
     }
-    data->q8 = get((size_t)(shape->rows * shape->k / 32) * sizeof(*data->q8));
+    data->q8 = gpu_get((size_t)(shape->rows * shape->k / 32) * sizeof(*data->q8));
     cpu_quantize_row_generic(data->in, data->q8, shape->rows * shape->k);
     data->bias = random_floats(shape->n);
     data->residual = random_floats(shape->rows * shape->n);
@@ -225,7 +201,7 @@ static void quantize(const struct buffers *on, const struct shape *shape) {
 static int64_t count_other_blocks(
         const struct buffers *on, const struct data *data, const struct shape *shape) {
     int64_t blocks = shape->rows * shape->k / Q8_COLUMNS;
-    unsigned char *got = get((size_t)(blocks * Q8_BYTES));
+    unsigned char *got = gpu_get((size_t)(blocks * Q8_BYTES));
     gpu_download(got, on->q8, (size_t)(blocks * Q8_BYTES));
     int64_t others = 0;
     for (int64_t i = 0; i < blocks; i++) {
@@ -279,9 +255,9 @@ static void run_into(const struct gpu_planned *planned, const struct buffers *on
 // The host's output and the sum of the magnitudes of its terms, every `step`-th output.
 static double compare(
         const struct data *data, const struct shape *shape, const float *out, int64_t *worst) {
-    struct cpu_q8_weight *unpacked = get(sizeof(*unpacked));
-    float *want = get((size_t)shape->rows * sizeof(float));
-    double *size = get((size_t)shape->rows * sizeof(double));
+    struct cpu_q8_weight *unpacked = gpu_get(sizeof(*unpacked));
+    float *want = gpu_get((size_t)shape->rows * sizeof(float));
+    double *size = gpu_get((size_t)shape->rows * sizeof(double));
     int64_t row_bytes = shape->k / data->quant->elems * data->quant->bytes;
     int64_t step = 1 + shape->rows * shape->n * shape->k / 30000000;
     double most = 0;
@@ -351,8 +327,8 @@ static void check_case(const struct kiln_variant *variant, uint32_t dtype, struc
     if (planned == NULL) {
         printf("%-12s %-5s declined: %s\n", variant->name, data.quant->name, why);
     } else {
-        unsigned char *out = get(on.out_bytes);
-        unsigned char *again = get(on.out_bytes);
+        unsigned char *out = gpu_get(on.out_bytes);
+        unsigned char *again = gpu_get(on.out_bytes);
         int64_t worst;
         run_into(planned, &on, &data, &shape, out);
         run_into(planned, &on, &data, &shape, again);
