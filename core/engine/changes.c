@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 #include "engine/schedule_impl.h"
+#include "plugin/schema.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 struct change {
@@ -43,9 +43,7 @@ static uint64_t digest_of(const struct kiln_schedule *s, const struct kiln_step 
 
 static void name_step(const struct kiln_step *step, struct kiln_buf *text) {
     kiln_buf_printf(text, "%s/%s", step->plugin->name, step->variant->name);
-    for (uint32_t i = 0; i < step->geometry.n_values; i++) {
-        kiln_buf_printf(text, " %s=%" PRId64, step->geometry.names[i], step->geometry.values[i]);
-    }
+    kiln_geometry_print(&step->geometry, text);
     if (step->binding->source) {
         kiln_buf_printf(text, " source=%s", step->binding->source);
     }

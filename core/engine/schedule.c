@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/schedule_impl.h"
+#include "plugin/schema.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 // ---- Addresses ----------------------------------------------------------------------------------
@@ -119,12 +119,6 @@ static struct kiln_load *list_loads(const struct kiln_schedule *s, size_t *count
     return loads;
 }
 
-static void print_geometry(const struct kiln_step *step, struct kiln_buf *text) {
-    for (uint32_t i = 0; i < step->geometry.n_values; i++) {
-        kiln_buf_printf(text, " %s=%" PRId64, step->geometry.names[i], step->geometry.values[i]);
-    }
-}
-
 static enum kiln_status load_kernels(struct kiln_schedule *s, struct kiln_err *err) {
     struct kiln_dev *dev = s->runtime->dev;
     size_t count;
@@ -149,7 +143,7 @@ static void name_ranges(struct kiln_schedule *s) {
         struct kiln_step *step = &s->steps[i];
         struct kiln_buf text = {0};
         kiln_buf_printf(&text, "%s %s", step->slot, step->variant->name);
-        print_geometry(step, &text);
+        kiln_geometry_print(&step->geometry, &text);
         step->range = text.failed ? NULL : kiln_range_name(text.data);
         kiln_buf_clear(&text);
         kiln_buf_printf(&text, "layer %d", step->layer);
@@ -368,7 +362,7 @@ void kiln_schedule_print(const struct kiln_schedule *schedule, struct kiln_buf *
         const struct kiln_step *step = &s->steps[i];
         kiln_buf_printf(text, "%zu layer %d [%s] %s/%s", i, step->layer, step->slot,
                 step->plugin->name, step->variant->name);
-        print_geometry(step, text);
+        kiln_geometry_print(&step->geometry, text);
         for (uint32_t j = 0; j < step->planned->n_launches; j++) {
             const struct kiln_launch *launch = &step->planned->launches[j].record;
             kiln_buf_printf(text, "; %s<%u,%u,%u>", launch->kernel, launch->grid[0],
@@ -390,10 +384,7 @@ void kiln_schedule_sums(const struct kiln_schedule *schedule, struct kiln_buf *t
         }
         if (!named) { // then any other variant or geometry may sum otherwise
             kiln_buf_printf(text, " %s/%s", step->plugin->name, step->variant->name);
-            for (uint32_t j = 0; j < step->geometry.n_values; j++) {
-                kiln_buf_printf(
-                        text, " %s=%" PRId64, step->geometry.names[j], step->geometry.values[j]);
-            }
+            kiln_geometry_print(&step->geometry, text);
         }
         kiln_buf_puts(text, "\n");
     }

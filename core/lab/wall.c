@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/schedule.h"
+#include "plugin/schema.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,10 +33,7 @@ struct recorder {
 static char *name_of(const struct kiln_trace_step *step) {
     struct kiln_buf name = {0};
     kiln_buf_printf(&name, "%s/%s", step->plugin, step->variant);
-    for (uint32_t i = 0; i < step->geometry->n_values; i++) {
-        kiln_buf_printf(
-                &name, " %s=%lld", step->geometry->names[i], (long long)step->geometry->values[i]);
-    }
+    kiln_geometry_print(step->geometry, &name);
     return kiln_buf_take(&name);
 }
 

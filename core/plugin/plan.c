@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "plugin/plan_impl.h"
+#include "plugin/schema.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -166,10 +167,7 @@ static enum kiln_status judge(const struct kiln_plan_builder *builder, int32_t r
 
 static void prefix_with_call(const struct kiln_plan_builder *builder, struct kiln_err *err) {
     struct kiln_buf text = {0};
-    for (uint32_t i = 0; i < builder->geometry->n_values; i++) {
-        kiln_buf_printf(
-                &text, " %s=%" PRId64, builder->geometry->names[i], builder->geometry->values[i]);
-    }
+    kiln_geometry_print(builder->geometry, &text);
     kiln_err_prefix(err, "plugin '%s', variant '%s', slot %s, geometry%s: ", builder->plugin->name,
             builder->variant->name, builder->problem->slot,
             text.data && !text.failed ? text.data : " (none)");

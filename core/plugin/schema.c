@@ -142,3 +142,9 @@ enum kiln_status kiln_param_check(const struct kiln_param *param, struct kiln_er
     }
     return KILN_STATUS_OK;
 }
+
+void kiln_geometry_print(const struct kiln_geometry *geometry, struct kiln_buf *text) {
+    for (uint32_t i = 0; i < geometry->n_values; i++) {
+        kiln_buf_printf(text, " %s=%" PRId64, geometry->names[i], geometry->values[i]);
+    }
+}

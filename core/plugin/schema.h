@@ -25,4 +25,7 @@ int64_t kiln_param_default_value(const struct kiln_param *param, int32_t head_si
 // What it allows, for people: "16, 32, 64" or "1 to 64, a multiple of 4". Appends.
 void kiln_param_print_range(const struct kiln_param *param, struct kiln_buf *text);
 
+// A geometry as bound, for people: " FA_TQ=64 FA_TKV=32", a blank before each. Appends.
+void kiln_geometry_print(const struct kiln_geometry *geometry, struct kiln_buf *text);
+
 #endif
