@@ -115,12 +115,7 @@ static enum kiln_status audit(struct audit_run *run, struct kiln_err *err) {
             *err = failures[i];
             return err->status;
         }
-        for (size_t j = 0; j < run->sides[i].audit.count; j++) {
-            const struct kiln_survey_row *op = run->sides[i].audit.kernels[j].row->op;
-            if (!op->plugin) { // not the target's fault: the configuration leaves a hole
-                return kiln_err_set(err, KILN_STATUS_CONFIG, "%s", op->unsupported);
-            }
-        }
+        KILN_TRY(kiln_kernel_set_check_bound(&run->sides[i].set, err));
     }
     return KILN_STATUS_OK;
 }

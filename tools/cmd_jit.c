@@ -262,13 +262,7 @@ static enum kiln_status compile(struct jit_run *run, struct kiln_err *err) {
         *err = first;
         return status;
     }
-    for (size_t i = 0; i < run->set.list.count; i++) {
-        const struct kiln_survey_row *op = run->set.list.rows[i].op;
-        if (!op->plugin) { // not the target's fault: the configuration leaves a hole
-            return kiln_err_set(err, KILN_STATUS_CONFIG, "%s", op->unsupported);
-        }
-    }
-    return KILN_STATUS_OK;
+    return kiln_kernel_set_check_bound(&run->set, err);
 }
 
 static void finish(struct jit_run *run) {

@@ -10,6 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum kiln_status kiln_kernel_set_check_bound(
+        const struct kiln_kernel_set *set, struct kiln_err *err) {
+    for (size_t i = 0; i < set->list.count; i++) {
+        const struct kiln_survey_row *op = set->list.rows[i].op;
+        if (!op->plugin) {
+            return kiln_err_set(err, KILN_STATUS_CONFIG, "%s", op->unsupported);
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
 void kiln_kernel_set_finish(struct kiln_kernel_set *set) {
     kiln_kernel_list_finish(&set->list);
     for (size_t i = 0; i < set->n_targets; i++) {

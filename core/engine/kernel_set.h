@@ -43,6 +43,10 @@ struct kiln_kernel_set {
 // with kiln_kernel_set_finish, also after a failure.
 KILN_MUST_CHECK enum kiln_status kiln_kernel_set_make(struct kiln_kernel_set *set,
         const struct kiln_kernel_set_params *params, struct kiln_err *err);
+// CONFIG when an op of the pass is bound to nothing that is there: not a target's fault, the
+// configuration leaves a hole.
+KILN_MUST_CHECK enum kiln_status kiln_kernel_set_check_bound(
+        const struct kiln_kernel_set *set, struct kiln_err *err);
 void kiln_kernel_set_finish(struct kiln_kernel_set *set);
 
 #endif

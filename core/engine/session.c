@@ -1,15 +1,19 @@
 // session: opens device, model and engine.
 #include "engine/session.h"
 
+struct kiln_dev_settings kiln_session_dev_settings(const struct kiln_config *config) {
+    const struct kiln_settings *settings = kiln_config_settings(config);
+    return (struct kiln_dev_settings){.threads = (uint32_t)settings->threads,
+            .cache_dir = settings->cache_dir,
+            .cache_max_size = settings->cache_max_size};
+}
+
 static enum kiln_status open_all(struct kiln_session *session,
         const struct kiln_session_params *params, struct kiln_err *err) {
-    const struct kiln_settings *settings = kiln_config_settings(params->config);
-    struct kiln_dev_settings dev = {.threads = (uint32_t)settings->threads,
-            .cache_dir = settings->cache_dir,
-            .cache_max_size = settings->cache_max_size,
-            .sim_checks = params->sim_checks,
-            .stop = params->stop,
-            .progress = params->launch_progress};
+    struct kiln_dev_settings dev = kiln_session_dev_settings(params->config);
+    dev.sim_checks = params->sim_checks;
+    dev.stop = params->stop;
+    dev.progress = params->launch_progress;
     KILN_TRY(kiln_dev_open(&session->dev, params->device, &dev, err));
     KILN_TRY(kiln_model_open(&session->model, params->model_path, err));
     struct kiln_engine_params engine = {

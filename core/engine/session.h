@@ -17,6 +17,9 @@ struct kiln_session_params {
     void (*launch_progress)(void *arg, const char *kernel, uint64_t done, uint64_t total);
 };
 
+// What a checked config says of the device; the rest is zero.
+struct kiln_dev_settings kiln_session_dev_settings(const struct kiln_config *config);
+
 struct kiln_session {
     struct kiln_dev *dev;
     struct kiln_model *model;

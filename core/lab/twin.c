@@ -1,8 +1,6 @@
 // twin: opens one device and model for two engines.
 #include "lab/twin.h"
 
-#include <string.h>
-
 const char *kiln_side_name(enum kiln_side side) {
     static const char *const names[KILN_SIDES] = {"base", "change", "control"};
     return names[side];
@@ -26,10 +24,7 @@ static enum kiln_status open_side(struct kiln_twin *twin, const struct kiln_twin
 
 static enum kiln_status open_all(
         struct kiln_twin *twin, const struct kiln_twin_params *params, struct kiln_err *err) {
-    const struct kiln_settings *settings = kiln_config_settings(params->config[KILN_SIDE_BASE]);
-    struct kiln_dev_settings dev = {.threads = (uint32_t)settings->threads,
-            .cache_dir = settings->cache_dir,
-            .cache_max_size = settings->cache_max_size};
+    struct kiln_dev_settings dev = kiln_session_dev_settings(params->config[KILN_SIDE_BASE]);
     KILN_TRY(kiln_dev_open(&twin->dev, params->device, &dev, err));
     KILN_TRY(kiln_model_open(&twin->model, params->model_path, err));
     for (int side = 0; side < KILN_SIDES; side++) {
@@ -42,10 +37,7 @@ static enum kiln_status open_all(
 
 enum kiln_status kiln_twin_open(
         struct kiln_twin *twin, const struct kiln_twin_params *params, struct kiln_err *err) {
-    *twin = (struct kiln_twin){
-            .registry = params->registry,
-    };
-    memcpy(twin->config, params->config, sizeof(twin->config));
+    *twin = (struct kiln_twin){0};
     enum kiln_status status = open_all(twin, params, err);
     if (status != KILN_STATUS_OK) {
         kiln_twin_close(twin);

@@ -28,8 +28,6 @@ struct kiln_twin {
     struct kiln_dev *dev;
     struct kiln_model *model;
     struct kiln_engine *engine[KILN_SIDES]; // that of the control may be NULL
-    struct kiln_config *config[KILN_SIDES]; // the caller's
-    struct kiln_registry *registry;
 };
 
 // Fills in *twin; on failure it is left zeroed, and the message says which side it was.
