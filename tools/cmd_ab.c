@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "common.h"
 #include "lab/ab.h"
+#include "sweep.h"
 #include "twin_run.h"
 
 #include <inttypes.h>
@@ -14,12 +15,8 @@
 struct ab_options {
     struct kiln_common common;
     const char *files[KILN_SIDES];
-    const char *prompts, *gens, *depths, *ubatches;
+    struct kiln_sweep_texts texts;
     struct kiln_ab_params params;
-};
-
-struct sweep {
-    struct kiln_numbers prompts, gens, depths, ubatches;
 };
 
 // What the rows of a sweep add up to.
@@ -30,12 +27,6 @@ struct tally {
 };
 
 // ---- Output -------------------------------------------------------------------------------------
-
-static void row_name(const struct kiln_ab_params *p, char *name, size_t size) {
-    int64_t n = p->n_prompt > 0 ? p->n_prompt : p->n_gen;
-    snprintf(name, size, "%s%" PRId64 "%s%.0" PRId64, p->n_prompt > 0 ? "pp" : "tg", n,
-            p->depth > 0 ? " @ d" : "", p->depth);
-}
 
 static json_t *known(int32_t value) {
     return value < 0 ? json_null() : json_integer(value);
@@ -61,9 +52,9 @@ static json_t *row_json(const struct kiln_twin *twin, const struct ab_options *o
     return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:[f,f], s:f, s:[f,f], "
                      "s:f, s:I, s:I, s:s, s:o}",
             "verdict", kiln_verdict_name(e->verdict), "device", twin->dev->id, "model",
-            twin->model->arch->name, "n_prompt", (json_int_t)o->params.n_prompt, "n_gen",
-            (json_int_t)o->params.n_gen, "n_depth", (json_int_t)o->params.depth, "n_ubatch",
-            (json_int_t)ubatch, "base_ts", ab->base_rate, "change_ts", ab->change_rate,
+            twin->model->arch->name, "n_prompt", (json_int_t)o->params.load.n_prompt, "n_gen",
+            (json_int_t)o->params.load.n_gen, "n_depth", (json_int_t)o->params.load.depth,
+            "n_ubatch", (json_int_t)ubatch, "base_ts", ab->base_rate, "change_ts", ab->change_rate,
             "median_pct", e->median, "interval_pct", e->interval.low, e->interval.high, "noise_pct",
             e->noise, "control_pct", e->control.low, e->control.high, "bar_pct", o->params.bar,
             "looks", (json_int_t)ab->looks, "disturbed", (json_int_t)ab->disturbed, "grade",
@@ -85,7 +76,7 @@ static enum kiln_status print_head(const struct kiln_twin *twin, struct kiln_err
 static enum kiln_status print_row(const struct ab_options *o, const struct kiln_ab *ab,
         int64_t ubatch, struct kiln_err *err) {
     char name[64];
-    row_name(&o->params, name, sizeof(name));
+    kiln_workload_name(&o->params.load, name, sizeof(name));
     const struct kiln_effect *e = &ab->effect;
     struct kiln_buf out = {0};
     kiln_buf_printf(&out,
@@ -114,17 +105,28 @@ static enum kiln_status print_row(const struct ab_options *o, const struct kiln_
 
 // ---- The sweep ----------------------------------------------------------------------------------
 
-static enum kiln_status run_row(const struct ab_options *o, struct kiln_twin *twin,
-        struct tally *tally, struct kiln_err *err) {
+// A twin and where its rows go.
+struct place {
+    struct ab_options *options;
+    struct kiln_twin *twin;
+    struct tally *tally;
+};
+
+static enum kiln_status run_row(void *arg, const struct kiln_workload *load, struct kiln_err *err) {
+    const struct place *place = arg;
+    struct ab_options *o = place->options;
+    struct tally *tally = place->tally;
     struct kiln_ab ab;
-    enum kiln_status status = kiln_ab_run(twin, &o->params, &ab, err);
+    o->params.load = *load;
+    enum kiln_status status = kiln_ab_run(place->twin, &o->params, &ab, err);
     if (status == KILN_STATUS_OK) {
         tally->count++;
         tally->landed += ab.effect.verdict == KILN_VERDICT_LAND;
         tally->reverted += ab.effect.verdict == KILN_VERDICT_REVERT;
         if (!o->common.json) {
             status = print_row(o, &ab, tally->ubatch, err);
-        } else if (json_array_append_new(tally->rows, row_json(twin, o, &ab, tally->ubatch)) != 0) {
+        } else if (json_array_append_new(
+                           tally->rows, row_json(place->twin, o, &ab, tally->ubatch)) != 0) {
             status = kiln_err_nomem(err, "the JSON output");
         }
     }
@@ -132,54 +134,23 @@ static enum kiln_status run_row(const struct ab_options *o, struct kiln_twin *tw
     return status;
 }
 
-static enum kiln_status run_rows(struct ab_options *o, const struct sweep *sweep,
-        struct kiln_twin *twin, struct tally *tally, struct kiln_err *err) {
-    for (size_t d = 0; d < sweep->depths.count; d++) {
-        o->params.depth = sweep->depths.values[d];
-        o->params.n_gen = 0;
-        for (size_t i = 0; i < sweep->prompts.count; i++) {
-            o->params.n_prompt = sweep->prompts.values[i];
-            if (o->params.n_prompt > 0) {
-                KILN_TRY(run_row(o, twin, tally, err));
-            }
-        }
-        o->params.n_prompt = 0;
-        for (size_t i = 0; i < sweep->gens.count; i++) {
-            o->params.n_gen = sweep->gens.values[i];
-            if (o->params.n_gen > 0) {
-                KILN_TRY(run_row(o, twin, tally, err));
-            }
-        }
-    }
-    return KILN_STATUS_OK;
-}
-
-static int64_t largest(const struct kiln_numbers *list) {
-    int64_t max = 0;
-    for (size_t i = 0; i < list->count; i++) {
-        max = list->values[i] > max ? list->values[i] : max;
-    }
-    return max;
-}
-
-static enum kiln_status run_sweep(struct ab_options *o, const struct sweep *sweep,
+static enum kiln_status run_sweep(struct ab_options *o, const struct kiln_sweep *sweep,
         struct tally *tally, struct kiln_err *err) {
-    int64_t prompt = largest(&sweep->prompts), gen = largest(&sweep->gens);
-    int64_t need = largest(&sweep->depths) + (prompt > gen ? prompt : gen);
     if (o->common.ctx == 0) {
-        o->common.ctx = need < 16 ? 16 : need;
+        o->common.ctx = kiln_sweep_ctx(sweep);
     }
     for (size_t i = 0; i < sweep->ubatches.count; i++) {
         struct kiln_twin_run run;
         o->common.ubatch = sweep->ubatches.values[i];
         KILN_TRY(kiln_twin_run_open(&run, &o->common, o->files, err));
         tally->ubatch = kiln_engine_ubatch(run.twin.engine[KILN_SIDE_CHANGE]);
+        struct place place = {.options = o, .twin = &run.twin, .tally = tally};
         enum kiln_status status = KILN_STATUS_OK;
         if (!o->common.json && i == 0) {
             status = print_head(&run.twin, err);
         }
         if (status == KILN_STATUS_OK) {
-            status = run_rows(o, sweep, &run.twin, tally, err);
+            status = kiln_sweep_each(sweep, run_row, &place, err);
         }
         kiln_twin_run_close(&run);
         KILN_TRY(status);
@@ -215,17 +186,9 @@ static enum kiln_status conclude(
             tally->count - tally->landed - tally->reverted);
 }
 
-static enum kiln_status read_sweep(
-        const struct ab_options *o, struct sweep *sweep, struct kiln_err *err) {
-    KILN_TRY(kiln_parse_list("-p", o->prompts, 0, 1000000, &sweep->prompts, err));
-    KILN_TRY(kiln_parse_list("-n", o->gens, 0, 1000000, &sweep->gens, err));
-    KILN_TRY(kiln_parse_list("-d", o->depths, 0, 1000000, &sweep->depths, err));
-    return kiln_parse_list("-ub", o->ubatches, 0, 65536, &sweep->ubatches, err);
-}
-
 static enum kiln_status compare(struct ab_options *o, struct kiln_err *err) {
-    struct sweep sweep;
-    KILN_TRY(read_sweep(o, &sweep, err));
+    struct kiln_sweep sweep;
+    KILN_TRY(kiln_sweep_read(&sweep, &o->texts, 0, err));
     struct tally tally = {.rows = json_array()};
     enum kiln_status status =
             tally.rows ? run_sweep(o, &sweep, &tally, err) : kiln_err_nomem(err, "the JSON output");
@@ -239,10 +202,7 @@ static enum kiln_status compare(struct ab_options *o, struct kiln_err *err) {
 static enum kiln_status run(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
     static char rounds_text[] = "rounds";
-    struct ab_options o = {.prompts = "512",
-            .gens = "0",
-            .depths = "0",
-            .ubatches = "0",
+    struct ab_options o = {.texts = {.prompts = "512", .gens = "0", .depths = "0", .ubatches = "0"},
             .params = {.rounds = 15,
                     .bar = 1.5,
                     .alpha = 0.001,
@@ -257,13 +217,7 @@ static enum kiln_status run(
             {"CHANGE.ini", NULL, KILN_OPT_ENTRY, (void *)&o.files[KILN_SIDE_CHANGE], NULL,
                     "what is to be judged", 0, 0},
             KILN_COMMON_MODEL(&o.common),
-            {"-p", NULL, KILN_OPT_STRING, &o.prompts, "N[,N]", "prefill of N tokens (512); 0: none",
-                    0, 0},
-            {"-n", NULL, KILN_OPT_STRING, &o.gens, "N[,N]", "decode of N tokens (0: none)", 0, 0},
-            {"-d", NULL, KILN_OPT_STRING, &o.depths, "D[,D]", "tokens in the context before (0)", 0,
-                    0},
-            {"-ub", "--ubatch", KILN_OPT_STRING, &o.ubatches, "N[,N]",
-                    "tokens of a prefill chunk (0: from the config)", 0, 0},
+            KILN_SWEEP_OPTIONS(&o.texts, "512", "0", "0: from the config"),
             {"-r", NULL, KILN_OPT_INT, &o.params.rounds, "R", "rounds of base, change, base (15)",
                     KILN_AB_MIN_ROUNDS, 10000},
             {"--bar", NULL, KILN_OPT_NUMBER, &o.params.bar, "PCT",

@@ -1,10 +1,9 @@
 // cmd_bench: prefill and decode speed, in rows as llama-bench prints them.
 #include "cmd.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
-#include "base/ranges.h"
 #include "common.h"
+#include "sweep.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -14,62 +13,24 @@
 
 struct bench_options {
     struct kiln_common common;
-    const char *prompts, *gens, *depths, *ubatches;
+    struct kiln_sweep_texts texts;
     int64_t repeats;
 };
 
 struct bench_row {
-    int64_t n_prompt, n_gen, depth, ubatch;
+    struct kiln_workload load;
+    int64_t ubatch;
     double avg_ts, stddev_ts; // tokens a second
     double avg_ns;
 };
 
-// Ids that any model has; which ones does not matter to the time.
-static enum kiln_status feed(
-        struct kiln_session *session, int64_t n, int64_t chunk, struct kiln_err *err) {
-    int64_t n_vocab = session->model->params.n_vocab;
-    int32_t *ids = kiln_calloc((size_t)(n > 0 ? n : 1), sizeof(*ids));
-    if (!ids) {
-        return kiln_err_nomem(err, "a benchmark's prompt");
-    }
-    for (int64_t i = 0; i < n; i++) {
-        ids[i] = (int32_t)((i * 7919 + 1) % n_vocab);
-    }
-    enum kiln_status status = KILN_STATUS_OK;
-    float *logits = kiln_alloc((size_t)n_vocab * sizeof(*logits));
-    if (!logits) {
-        status = kiln_err_nomem(err, "logits");
-    }
-    for (int64_t at = 0; status == KILN_STATUS_OK && at < n; at += chunk) {
-        int64_t rows = n - at < chunk ? n - at : chunk;
-        status = kiln_engine_eval(session->engine, ids + at, rows, logits, err);
-    }
-    kiln_free(logits);
-    kiln_free(ids);
-    return status;
-}
-
-static enum kiln_status measure_once(struct kiln_session *session, const struct bench_row *row,
-        double *seconds, struct kiln_err *err) {
-    int64_t n = row->n_prompt > 0 ? row->n_prompt : row->n_gen;
-    kiln_engine_truncate(session->engine, 0);
-    KILN_TRY(feed(session, row->depth, row->depth > 0 ? row->depth : 1, err));
-    kiln_range_push(kiln_range_name("run"), n);
-    double start = kiln_clock_seconds();
-    enum kiln_status status = feed(session, n, row->n_prompt > 0 ? n : 1, err);
-    *seconds = kiln_clock_seconds() - start;
-    kiln_range_pop();
-    return status;
-}
-
-static enum kiln_status measure(struct kiln_session *session, struct bench_row *row,
-        int64_t repeats, struct kiln_err *err) {
-    int64_t n = row->n_prompt > 0 ? row->n_prompt : row->n_gen;
+static enum kiln_status repeat(struct kiln_workload_run *run, struct kiln_engine *engine,
+        struct bench_row *row, int64_t repeats, struct kiln_err *err) {
     double sum = 0, squares = 0, total = 0, seconds;
-    KILN_TRY(measure_once(session, row, &seconds, err)); // warms caches and schedules, not counted
+    KILN_TRY(kiln_workload_warm(run, engine, err)); // not counted
     for (int64_t i = 0; i < repeats; i++) {
-        KILN_TRY(measure_once(session, row, &seconds, err));
-        double rate = (double)n / seconds;
+        KILN_TRY(kiln_workload_time(run, engine, &seconds, err));
+        double rate = (double)kiln_workload_tokens(&row->load) / seconds;
         sum += rate;
         squares += rate * rate;
         total += seconds;
@@ -82,20 +43,24 @@ static enum kiln_status measure(struct kiln_session *session, struct bench_row *
     return KILN_STATUS_OK;
 }
 
-static void row_name(const struct bench_row *row, char *name, size_t size) {
-    int len = row->n_prompt > 0 ? snprintf(name, size, "pp%" PRId64, row->n_prompt)
-                                : snprintf(name, size, "tg%" PRId64, row->n_gen);
-    if (row->depth > 0 && len > 0) {
-        snprintf(name + len, size - (size_t)len, " @ d%" PRId64, row->depth);
+static enum kiln_status measure(struct kiln_session *session, struct bench_row *row,
+        int64_t repeats, struct kiln_err *err) {
+    struct kiln_workload_run run;
+    enum kiln_status status =
+            kiln_workload_open(&run, &row->load, session->model->params.n_vocab, err);
+    if (status == KILN_STATUS_OK) {
+        status = repeat(&run, session->engine, row, repeats, err);
     }
+    kiln_workload_close(&run);
+    return status;
 }
 
 static json_t *row_json(const struct kiln_session *session, const struct bench_row *row) {
     return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "model",
             session->model->arch->name, "device", session->dev->id, "graph",
             kiln_engine_graph(session->engine) ? "on" : "off", "n_prompt",
-            (json_int_t)row->n_prompt, "n_gen", (json_int_t)row->n_gen, "n_depth",
-            (json_int_t)row->depth, "n_ubatch", (json_int_t)row->ubatch, "n_threads",
+            (json_int_t)row->load.n_prompt, "n_gen", (json_int_t)row->load.n_gen, "n_depth",
+            (json_int_t)row->load.depth, "n_ubatch", (json_int_t)row->ubatch, "n_threads",
             (json_int_t)kiln_pool_threads(session->dev->pool), "avg_ts", row->avg_ts, "stddev_ts",
             row->stddev_ts, "avg_ns", row->avg_ns, "device_memory", kiln_json_memory(session));
 }
@@ -103,7 +68,7 @@ static json_t *row_json(const struct kiln_session *session, const struct bench_r
 static enum kiln_status print_row(
         const struct kiln_session *session, const struct bench_row *row, struct kiln_err *err) {
     char name[64];
-    row_name(row, name, sizeof(name));
+    kiln_workload_name(&row->load, name, sizeof(name));
     struct kiln_buf out = {0};
     kiln_buf_printf(&out,
             "| %-8s | %8.2f MiB | %-8s | %7u | %7" PRId64 " | %-14s | %10.2f ± %.2f |\n",
@@ -123,72 +88,40 @@ static enum kiln_status print_head(struct kiln_err *err) {
     return kiln_out(head, sizeof(head) - 1, err);
 }
 
-struct plan {
-    struct kiln_numbers prompts, gens, depths, ubatches;
+// A session and where its rows go.
+struct place {
+    const struct bench_options *options;
+    struct kiln_session *session;
+    json_t *rows;
 };
 
-static enum kiln_status read_plan(
-        const struct bench_options *o, struct plan *plan, struct kiln_err *err) {
-    KILN_TRY(kiln_parse_list("-p", o->prompts, 0, 1000000, &plan->prompts, err));
-    KILN_TRY(kiln_parse_list("-n", o->gens, 0, 1000000, &plan->gens, err));
-    KILN_TRY(kiln_parse_list("-d", o->depths, 0, 1000000, &plan->depths, err));
-    return kiln_parse_list("-ub", o->ubatches, 1, 65536, &plan->ubatches, err);
-}
-
-static int64_t largest(const struct kiln_numbers *list) {
-    int64_t max = 0;
-    for (size_t i = 0; i < list->count; i++) {
-        max = list->values[i] > max ? list->values[i] : max;
-    }
-    return max;
-}
-
-static enum kiln_status run_row(const struct bench_options *o, struct kiln_session *session,
-        struct bench_row row, json_t *rows, struct kiln_err *err) {
-    if (row.n_prompt + row.n_gen == 0) { // "-p 0" and "-n 0" leave a test out
-        return KILN_STATUS_OK;
-    }
-    KILN_TRY(measure(session, &row, o->repeats, err));
+static enum kiln_status run_row(void *arg, const struct kiln_workload *load, struct kiln_err *err) {
+    const struct place *place = arg;
+    const struct bench_options *o = place->options;
+    struct bench_row row = {.load = *load, .ubatch = o->common.ubatch};
+    KILN_TRY(measure(place->session, &row, o->repeats, err));
     if (o->common.json) {
-        return json_array_append_new(rows, row_json(session, &row)) == 0
+        return json_array_append_new(place->rows, row_json(place->session, &row)) == 0
                        ? KILN_STATUS_OK
                        : kiln_err_nomem(err, "the JSON output");
     }
-    return print_row(session, &row, err);
+    return print_row(place->session, &row, err);
 }
 
-static enum kiln_status run_rows(const struct bench_options *o, const struct plan *plan,
-        struct kiln_session *session, int64_t ubatch, json_t *rows, struct kiln_err *err) {
-    for (size_t d = 0; d < plan->depths.count; d++) {
-        struct bench_row row = {.depth = plan->depths.values[d], .ubatch = ubatch};
-        for (size_t i = 0; i < plan->prompts.count; i++) {
-            row.n_prompt = plan->prompts.values[i];
-            KILN_TRY(run_row(o, session, row, rows, err));
-        }
-        row.n_prompt = 0;
-        for (size_t i = 0; i < plan->gens.count; i++) {
-            row.n_gen = plan->gens.values[i];
-            KILN_TRY(run_row(o, session, row, rows, err));
-        }
-    }
-    return KILN_STATUS_OK;
-}
-
-static enum kiln_status run_plan(
-        struct bench_options *o, const struct plan *plan, json_t *rows, struct kiln_err *err) {
-    int64_t prompt = largest(&plan->prompts), gen = largest(&plan->gens);
+static enum kiln_status run_sweep(struct bench_options *o, const struct kiln_sweep *sweep,
+        json_t *rows, struct kiln_err *err) {
     if (o->common.ctx == 0) {
-        o->common.ctx = largest(&plan->depths) + (prompt > gen ? prompt : gen);
-        o->common.ctx = o->common.ctx < 16 ? 16 : o->common.ctx;
+        o->common.ctx = kiln_sweep_ctx(sweep);
     }
     if (!o->common.json) {
         KILN_TRY(print_head(err));
     }
-    for (size_t i = 0; i < plan->ubatches.count; i++) {
+    for (size_t i = 0; i < sweep->ubatches.count; i++) {
         struct kiln_run run;
-        o->common.ubatch = plan->ubatches.values[i];
+        o->common.ubatch = sweep->ubatches.values[i];
         KILN_TRY(kiln_run_open(&run, &o->common, err));
-        enum kiln_status status = run_rows(o, plan, &run.session, o->common.ubatch, rows, err);
+        struct place place = {.options = o, .session = &run.session, .rows = rows};
+        enum kiln_status status = kiln_sweep_each(sweep, run_row, &place, err);
         if (status == KILN_STATUS_OK && o->common.verbose) {
             kiln_print_memory(&run.session);
         }
@@ -204,20 +137,14 @@ static enum kiln_status run_plan(
 static enum kiln_status run(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
     struct bench_options o = {
-            .prompts = "512", .gens = "128", .depths = "0", .ubatches = "512", .repeats = 5};
+            .texts = {.prompts = "512", .gens = "128", .depths = "0", .ubatches = "512"},
+            .repeats = 5};
     kiln_common_init(&o.common);
     int done;
     const struct kiln_opt table[] = {
             KILN_COMMON_MODEL(&o.common),
-            {"-p", NULL, KILN_OPT_STRING, &o.prompts, "N[,N]", "prefill of N tokens (512); 0: none",
-                    0, 0},
-            {"-n", NULL, KILN_OPT_STRING, &o.gens, "N[,N]", "decode of N tokens (128); 0: none", 0,
-                    0},
+            KILN_SWEEP_OPTIONS(&o.texts, "512", "128", "512"),
             {"-r", NULL, KILN_OPT_INT, &o.repeats, "R", "repeats of each (5)", 1, 10000},
-            {"-d", NULL, KILN_OPT_STRING, &o.depths, "D[,D]", "tokens in the context before (0)", 0,
-                    0},
-            {"-ub", "--ubatch", KILN_OPT_STRING, &o.ubatches, "N[,N]",
-                    "tokens of a prefill chunk (512)", 0, 0},
             {"-t", "--threads", KILN_OPT_INT, &o.common.threads, "N", "CPU threads", 1, 1024},
             {"-c", "--ctx", KILN_OPT_INT, &o.common.ctx, "N", "context (what the tests need)", 16,
                     1048576},
@@ -233,13 +160,13 @@ static enum kiln_status run(
     if (done) {
         return KILN_STATUS_OK;
     }
-    struct plan plan;
-    KILN_TRY(read_plan(&o, &plan, err));
+    struct kiln_sweep sweep;
+    KILN_TRY(kiln_sweep_read(&sweep, &o.texts, 1, err));
     json_t *rows = json_array();
     if (!rows) {
         return kiln_err_nomem(err, "the JSON output");
     }
-    enum kiln_status status = run_plan(&o, &plan, rows, err);
+    enum kiln_status status = run_sweep(&o, &sweep, rows, err);
     if (status == KILN_STATUS_OK && o.common.json) {
         return kiln_out_json(rows, err);
     }

@@ -47,8 +47,8 @@ static json_t *document(const struct wall_options *o, const struct kiln_session 
             "date", date, "device", session->dev->id, "device_name", session->dev->desc.name,
             "model", o->common.model, "weight_bytes",
             (json_int_t)kiln_model_weight_bytes(session->model), "n_prompt",
-            (json_int_t)o->params.n_prompt, "n_gen", (json_int_t)o->params.n_gen, "n_depth",
-            (json_int_t)o->params.depth, "runs", (json_int_t)wall->runs, "wall_ms",
+            (json_int_t)o->params.load.n_prompt, "n_gen", (json_int_t)o->params.load.n_gen,
+            "n_depth", (json_int_t)o->params.load.depth, "runs", (json_int_t)wall->runs, "wall_ms",
             wall->wall * 1e3, "host_ms", wall->host * 1e3, "instrumenting_ms",
             (wall->traced - wall->wall) * 1e3, "grade", "measured", "slices", slices);
 }
@@ -75,12 +75,12 @@ static void print_line(
 static enum kiln_status print_wall(const struct wall_options *o, const struct kiln_session *session,
         const struct kiln_wall *wall, struct kiln_err *err) {
     struct kiln_buf out = {0};
-    int64_t n = o->params.n_prompt > 0 ? o->params.n_prompt : o->params.n_gen;
+    int64_t n = kiln_workload_tokens(&o->params.load);
     kiln_buf_printf(&out,
             "%s of %" PRId64 " tokens at depth %" PRId64 " on %s, measured, mean of %" PRId64
             " runs: %.1f t/s\n",
-            o->params.n_prompt > 0 ? "prefill" : "decode", n, o->params.depth, session->dev->id,
-            wall->runs, (double)n / wall->wall);
+            o->params.load.n_prompt > 0 ? "prefill" : "decode", n, o->params.load.depth,
+            session->dev->id, wall->runs, (double)n / wall->wall);
     for (size_t i = 0; i < wall->n; i++) {
         print_slice(session, wall, &wall->slices[i], &out);
     }
@@ -259,9 +259,9 @@ static enum kiln_status show(const struct wall_options *o, const struct kiln_ses
 }
 
 static enum kiln_status measure(struct wall_options *o, json_t *saved, struct kiln_err *err) {
-    int64_t n = o->params.n_prompt > 0 ? o->params.n_prompt : o->params.n_gen;
+    int64_t n = kiln_workload_tokens(&o->params.load);
     if (o->common.ctx == 0) {
-        o->common.ctx = o->params.depth + n < 16 ? 16 : o->params.depth + n;
+        o->common.ctx = o->params.load.depth + n < 16 ? 16 : o->params.load.depth + n;
     }
     struct kiln_run run;
     KILN_TRY(kiln_run_open(&run, &o->common, err));
@@ -288,17 +288,17 @@ static enum kiln_status check(const struct wall_options *o, struct kiln_err *err
 
 static enum kiln_status run(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
-    struct wall_options o = {.params = {.n_prompt = 512, .runs = 5}};
+    struct wall_options o = {.params = {.load = {.n_prompt = 512}, .runs = 5}};
     kiln_common_init(&o.common);
     int done;
     const struct kiln_opt table[] = {
             KILN_COMMON_MODEL(&o.common),
-            {"-p", NULL, KILN_OPT_INT, &o.params.n_prompt, "N", "prefill of N tokens (512)", 1,
+            {"-p", NULL, KILN_OPT_INT, &o.params.load.n_prompt, "N", "prefill of N tokens (512)", 1,
                     1000000},
-            {"-n", NULL, KILN_OPT_INT, &o.params.n_gen, "N", "decode of N tokens instead", 1,
+            {"-n", NULL, KILN_OPT_INT, &o.params.load.n_gen, "N", "decode of N tokens instead", 1,
                     1000000},
-            {"-d", NULL, KILN_OPT_INT, &o.params.depth, "D", "tokens in the context before (0)", 0,
-                    1000000},
+            {"-d", NULL, KILN_OPT_INT, &o.params.load.depth, "D",
+                    "tokens in the context before (0)", 0, 1000000},
             {"-r", NULL, KILN_OPT_INT, &o.params.runs, "R", "runs with and without marks (5)", 1,
                     10000},
             {"--lever", NULL, KILN_OPT_LIST, &o.levers, "SLOT=PCT",
@@ -316,8 +316,8 @@ static enum kiln_status run(
     if (done) {
         return KILN_STATUS_OK;
     }
-    if (o.params.n_gen > 0) {
-        o.params.n_prompt = 0;
+    if (o.params.load.n_gen > 0) {
+        o.params.load.n_prompt = 0;
     }
     KILN_TRY(check(&o, err));
     json_t *saved = NULL;

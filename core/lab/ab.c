@@ -1,7 +1,6 @@
 // ab: rounds of base, change and base, and what they say.
 #include "lab/ab.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 
 enum arm {
@@ -25,58 +24,9 @@ static const enum arm orders[6][ARMS] = {
 struct run {
     struct kiln_twin *twin;
     const struct kiln_ab_params *params;
-    int32_t *ids; // (depth + n) any tokens of the vocabulary
-    int64_t n;    // measured tokens
-    float *logits;
+    struct kiln_workload_run work;
     struct kiln_health_reader *health;
 };
-
-static enum kiln_status start(struct run *run, struct kiln_err *err) {
-    int64_t n_vocab = run->twin->model->params.n_vocab;
-    int64_t count = run->params->depth + run->n;
-    run->ids = kiln_calloc((size_t)count, sizeof(*run->ids));
-    run->logits = kiln_alloc((size_t)n_vocab * sizeof(*run->logits));
-    if (!run->ids || !run->logits) {
-        return kiln_err_nomem(err, "a comparison");
-    }
-    for (int64_t i = 0; i < count; i++) {
-        run->ids[i] = (int32_t)((i * 7919 + 1) % n_vocab);
-    }
-    run->health = kiln_health_open(run->twin->dev);
-    return KILN_STATUS_OK;
-}
-
-static void finish(struct run *run) {
-    kiln_health_close(run->health);
-    kiln_free(run->ids);
-    kiln_free(run->logits);
-}
-
-// The measured tokens, behind the first `depth`, which stay in the cache from run to run.
-static enum kiln_status measure(
-        struct run *run, enum kiln_side side, double *seconds, struct kiln_err *err) {
-    struct kiln_engine *engine = run->twin->engine[side];
-    const int32_t *ids = run->ids + run->params->depth;
-    int64_t chunk = run->params->n_prompt > 0 ? run->n : 1;
-    kiln_engine_truncate(engine, run->params->depth);
-    double from = kiln_clock_seconds();
-    for (int64_t at = 0; at < run->n; at += chunk) {
-        KILN_TRY(kiln_engine_eval(engine, ids + at, chunk, run->logits, err));
-    }
-    *seconds = kiln_clock_seconds() - from;
-    return KILN_STATUS_OK;
-}
-
-// Fills the context and runs everything once: compiles, caches and clocks are warm after it.
-static enum kiln_status warm(struct run *run, enum kiln_side side, struct kiln_err *err) {
-    struct kiln_engine *engine = run->twin->engine[side];
-    double seconds;
-    kiln_engine_truncate(engine, 0);
-    if (run->params->depth > 0) {
-        KILN_TRY(kiln_engine_eval(engine, run->ids, run->params->depth, run->logits, err));
-    }
-    return measure(run, side, &seconds, err);
-}
 
 // How much faster than `base` the other is, in percent of speed.
 static double faster(double base, double other) {
@@ -89,7 +39,7 @@ static enum kiln_status round_of(
     for (int i = 0; i < ARMS; i++) {
         enum arm arm = orders[index % 6][i];
         enum kiln_side side = arm == ARM_CHANGE ? KILN_SIDE_CHANGE : KILN_SIDE_BASE;
-        KILN_TRY(measure(run, side, &seconds[arm], err));
+        KILN_TRY(kiln_workload_time(&run->work, run->twin->engine[side], &seconds[arm], err));
     }
     pair->base = 0.5 * (seconds[ARM_BASE] + seconds[ARM_CONTROL]);
     pair->change = seconds[ARM_CHANGE];
@@ -141,8 +91,9 @@ static enum kiln_status look(
     }
     enum kiln_status status = kiln_judge(column[COLUMN_PCT], column[COLUMN_CONTROL], ab->n,
             run->params->bar, alpha, run->params->seed, &ab->effect, err);
-    ab->base_rate = (double)run->n / kiln_median(column[COLUMN_BASE], ab->n);
-    ab->change_rate = (double)run->n / kiln_median(column[COLUMN_CHANGE], ab->n);
+    double tokens = (double)kiln_workload_tokens(&run->params->load);
+    ab->base_rate = tokens / kiln_median(column[COLUMN_BASE], ab->n);
+    ab->change_rate = tokens / kiln_median(column[COLUMN_CHANGE], ab->n);
     int32_t usual = (int32_t)kiln_median(column[COLUMN_CLOCK], ab->n);
     ab->disturbed = ab->capped = 0;
     for (size_t i = 0; i < ab->n; i++) {
@@ -181,39 +132,33 @@ static enum kiln_status rounds(struct run *run, struct kiln_ab *ab, struct kiln_
             err);
 }
 
-static enum kiln_status check(
-        const struct kiln_twin *twin, const struct kiln_ab_params *p, struct kiln_err *err) {
-    int64_t n = p->n_prompt > 0 ? p->n_prompt : p->n_gen;
-    for (int side = KILN_SIDE_BASE; side <= KILN_SIDE_CHANGE; side++) {
-        int64_t ctx = kiln_engine_ctx(twin->engine[side]);
-        if (p->depth + n > ctx) {
-            return kiln_err_set(err, KILN_STATUS_USAGE,
-                    "%lld tokens at depth %lld do not fit: the %s's context holds %lld; -c makes "
-                    "it "
-                    "larger",
-                    (long long)n, (long long)p->depth, kiln_side_name((enum kiln_side)side),
-                    (long long)ctx);
-        }
+static enum kiln_status warm(struct run *run, enum kiln_side side, struct kiln_err *err) {
+    enum kiln_status status = kiln_workload_warm(&run->work, run->twin->engine[side], err);
+    if (status != KILN_STATUS_OK) {
+        kiln_err_prefix(err, "%s: ", kiln_side_name(side));
     }
-    return KILN_STATUS_OK;
+    return status;
+}
+
+static enum kiln_status compare(struct run *run, struct kiln_ab *ab, struct kiln_err *err) {
+    ab->pairs = kiln_calloc((size_t)run->params->rounds, sizeof(*ab->pairs));
+    if (!ab->pairs) {
+        return kiln_err_nomem(err, "a comparison");
+    }
+    KILN_TRY(kiln_workload_open(
+            &run->work, &run->params->load, run->twin->model->params.n_vocab, err));
+    KILN_TRY(warm(run, KILN_SIDE_BASE, err));
+    KILN_TRY(warm(run, KILN_SIDE_CHANGE, err));
+    return rounds(run, ab, err);
 }
 
 enum kiln_status kiln_ab_run(struct kiln_twin *twin, const struct kiln_ab_params *params,
         struct kiln_ab *ab, struct kiln_err *err) {
     *ab = (struct kiln_ab){0};
-    struct run run = {.twin = twin,
-            .params = params,
-            .n = params->n_prompt > 0 ? params->n_prompt : params->n_gen};
-    KILN_TRY(check(twin, params, err));
-    ab->pairs = kiln_calloc((size_t)params->rounds, sizeof(*ab->pairs));
-    enum kiln_status status = ab->pairs ? start(&run, err) : kiln_err_nomem(err, "a comparison");
-    for (int side = KILN_SIDE_BASE; status == KILN_STATUS_OK && side <= KILN_SIDE_CHANGE; side++) {
-        status = warm(&run, (enum kiln_side)side, err);
-    }
-    if (status == KILN_STATUS_OK) {
-        status = rounds(&run, ab, err);
-    }
-    finish(&run);
+    struct run run = {.twin = twin, .params = params, .health = kiln_health_open(twin->dev)};
+    enum kiln_status status = compare(&run, ab, err);
+    kiln_health_close(run.health);
+    kiln_workload_close(&run.work);
     return status;
 }
 

@@ -8,19 +8,19 @@
 #ifndef KILN_LAB_AB_H
 #define KILN_LAB_AB_H
 
+#include "engine/workload.h"
 #include "lab/health.h"
 #include "lab/stats.h"
 #include "lab/twin.h"
 
 struct kiln_ab_params {
-    int64_t n_prompt, n_gen; // one of them: tokens of a prefill, or of a decode one by one
-    int64_t depth;           // tokens in the context before
-    int64_t rounds;          // at most; at least KILN_AB_MIN_ROUNDS
-    double bar;              // percent that a change must bring, 1.5
-    double alpha;            // error rate of the verdict, all looks together: 0.001
-    int until_decided;       // look every KILN_AB_LOOK rounds, stop at LAND or REVERT
-    uint64_t seed;           // of the resampling
-    int (*stop)(void);       // asked between rounds, or NULL
+    struct kiln_workload load;
+    int64_t rounds;    // at most; at least KILN_AB_MIN_ROUNDS
+    double bar;        // percent that a change must bring, 1.5
+    double alpha;      // error rate of the verdict, all looks together: 0.001
+    int until_decided; // look every KILN_AB_LOOK rounds, stop at LAND or REVERT
+    uint64_t seed;     // of the resampling
+    int (*stop)(void); // asked between rounds, or NULL
     void (*progress)(void *arg, int64_t done, int64_t total); // rounds, or NULL
     void *progress_arg;
 };

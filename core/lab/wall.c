@@ -1,7 +1,6 @@
 // wall: runs with and without marks, and the slices between the marks.
 #include "lab/wall.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/schedule.h"
 #include "plugin/schema.h"
@@ -23,9 +22,7 @@ struct recorder {
     struct kiln_wall *wall;
     struct mark *marks;
     size_t n, cap;
-    int32_t *ids;
-    float *logits;
-    int64_t total; // tokens of a run
+    struct kiln_workload_run work;
 };
 
 // ---- Watching the steps -------------------------------------------------------------------------
@@ -106,35 +103,19 @@ static enum kiln_status add_up(struct recorder *r, struct kiln_err *err) {
 
 // ---- Runs ---------------------------------------------------------------------------------------
 
-static enum kiln_status one_run(struct recorder *r, const struct kiln_wall_params *p,
-        double *seconds, struct kiln_err *err) {
-    struct kiln_engine *engine = r->session->engine;
-    int64_t n = r->total - p->depth, chunk = p->n_prompt > 0 ? n : 1;
-    kiln_engine_truncate(engine, p->depth);
-    double from = kiln_clock_seconds();
-    for (int64_t at = 0; at < n; at += chunk) {
-        KILN_TRY(kiln_engine_eval(engine, r->ids + p->depth + at, chunk, r->logits, err));
-    }
-    *seconds += kiln_clock_seconds() - from;
-    return KILN_STATUS_OK;
-}
-
-static enum kiln_status all_runs(
-        struct recorder *r, const struct kiln_wall_params *p, struct kiln_err *err) {
+static enum kiln_status all_runs(struct recorder *r, int64_t runs, struct kiln_err *err) {
     struct kiln_engine *engine = r->session->engine;
     struct kiln_trace trace = {.step = on_step, .arg = r};
-    double warm = 0;
-    kiln_engine_truncate(engine, 0);
-    if (p->depth > 0) {
-        KILN_TRY(kiln_engine_eval(engine, r->ids, p->depth, r->logits, err));
-    }
-    KILN_TRY(one_run(r, p, &warm, err));
-    for (int64_t i = 0; i < p->runs; i++) { // interleaved, so that drift meets both alike
-        KILN_TRY(one_run(r, p, &r->wall->wall, err));
+    double seconds = 0;
+    KILN_TRY(kiln_workload_warm(&r->work, engine, err));
+    for (int64_t i = 0; i < runs; i++) { // interleaved, so that drift meets both alike
+        KILN_TRY(kiln_workload_time(&r->work, engine, &seconds, err));
+        r->wall->wall += seconds;
         kiln_engine_trace(engine, &trace);
-        enum kiln_status status = one_run(r, p, &r->wall->traced, err);
+        enum kiln_status status = kiln_workload_time(&r->work, engine, &seconds, err);
         kiln_engine_trace(engine, NULL);
         KILN_TRY(status);
+        r->wall->traced += seconds;
         KILN_TRY(add_up(r, err));
     }
     return KILN_STATUS_OK;
@@ -164,28 +145,15 @@ static void conclude(struct kiln_wall *wall, int64_t runs) {
     qsort(wall->slices, wall->n, sizeof(*wall->slices), longest_first);
 }
 
-static enum kiln_status start(
-        struct recorder *r, const struct kiln_wall_params *p, struct kiln_err *err) {
-    int64_t n_vocab = r->session->model->params.n_vocab;
-    int64_t ctx = kiln_engine_ctx(r->session->engine);
-    r->total = p->depth + (p->n_prompt > 0 ? p->n_prompt : p->n_gen);
+static enum kiln_status measure(
+        struct recorder *r, const struct kiln_wall_params *params, struct kiln_err *err) {
     if (!r->session->dev->ops->mark) {
         return kiln_err_set(err, KILN_STATUS_USAGE, "the device %s has no clock of its own to read",
                 r->session->dev->id);
     }
-    if (r->total > ctx) {
-        return kiln_err_set(err, KILN_STATUS_USAGE,
-                "%lld tokens do not fit: the context holds %lld; -c makes it larger",
-                (long long)r->total, (long long)ctx);
-    }
-    r->ids = kiln_calloc((size_t)r->total, sizeof(*r->ids));
-    r->logits = kiln_alloc((size_t)n_vocab * sizeof(*r->logits));
-    if (!r->ids || !r->logits) {
-        return kiln_err_nomem(err, "a wall");
-    }
-    for (int64_t i = 0; i < r->total; i++) {
-        r->ids[i] = (int32_t)((i * 7919 + 1) % n_vocab);
-    }
+    KILN_TRY(kiln_workload_open(&r->work, &params->load, r->session->model->params.n_vocab, err));
+    KILN_TRY(all_runs(r, params->runs, err));
+    conclude(r->wall, params->runs);
     return KILN_STATUS_OK;
 }
 
@@ -193,19 +161,12 @@ enum kiln_status kiln_wall_run(struct kiln_session *session, const struct kiln_w
         struct kiln_wall *wall, struct kiln_err *err) {
     *wall = (struct kiln_wall){0};
     struct recorder r = {.session = session, .wall = wall};
-    enum kiln_status status = start(&r, params, err);
-    if (status == KILN_STATUS_OK) {
-        status = all_runs(&r, params, err);
-    }
-    if (status == KILN_STATUS_OK) {
-        conclude(wall, params->runs);
-    }
+    enum kiln_status status = measure(&r, params, err);
     for (size_t i = 0; i < r.cap; i++) {
         session->dev->ops->unmark(session->dev, r.marks[i].at);
     }
     kiln_free(r.marks);
-    kiln_free(r.ids);
-    kiln_free(r.logits);
+    kiln_workload_close(&r.work);
     return status;
 }
 

@@ -8,6 +8,7 @@
 #define KILN_LAB_WALL_H
 
 #include "engine/session.h"
+#include "engine/workload.h"
 
 struct kiln_wall_slice {
     char *slot;          // "attention.prefill"
@@ -27,9 +28,8 @@ struct kiln_wall {
 };
 
 struct kiln_wall_params {
-    int64_t n_prompt, n_gen; // one of them: tokens of a prefill, or of a decode one by one
-    int64_t depth;           // tokens in the context before
-    int64_t runs;            // of each kind, behind one that warms up
+    struct kiln_workload load;
+    int64_t runs; // of each kind, behind one that warms up
 };
 
 // Devices without marks are KILN_STATUS_USAGE, as are more tokens than the context holds. The
