@@ -1,6 +1,7 @@
 // main: finds the subcommand, prints the overview and errors, decides the exit code.
 #include "cmd.h"
 
+#include "base/crash.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/nearest.h"
@@ -53,11 +54,19 @@ static void print_overview(FILE *out) {
 static void set_log_level(void) {
     static const char *const names[] = {"error", "warn", "info", "debug"};
     const char *wanted = getenv("KILN_LOG");
-    for (int i = 0; wanted && i < 4; i++) {
+    if (!wanted || !*wanted) {
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
         if (strcmp(wanted, names[i]) == 0) {
             kiln_log_set_level((enum kiln_log_level)i);
+            return;
         }
     }
+    const char *near = kiln_nearest(wanted, names, 4);
+    kiln_log(KILN_LOG_WARN,
+            "KILN_LOG is '%.40s'; allowed are error, warn, info and debug%s%s%s; it stays at warn",
+            wanted, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
 
 static const struct kiln_cmd *find_command(const char *name) {
@@ -84,26 +93,26 @@ int main(int argc, char **argv) {
     set_log_level();
     signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of the write, reported like any other
     kiln_map_guard();
+    kiln_crash_guard();
     signal(SIGXFSZ, SIG_IGN); // so is a file that grows past `ulimit -f`
     if (argc < 2) {
         print_overview(stderr);
         return kiln_status_exit_code(KILN_STATUS_USAGE);
     }
+    struct kiln_err err = {0};
+    enum kiln_status status = KILN_STATUS_OK;
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
             strcmp(argv[1], "help") == 0) {
         print_overview(stdout);
-        return 0;
-    }
-    if (strcmp(argv[1], "--version") == 0) {
+    } else if (strcmp(argv[1], "--version") == 0) {
         printf("kiln %s (plugin ABI %d.%d)\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
-        return 0;
+    } else {
+        const struct kiln_cmd *cmd = find_command(argv[1]);
+        if (!cmd) {
+            return unknown_command(argv[1]);
+        }
+        status = cmd->run(cmd, argc - 1, argv + 1, &err);
     }
-    const struct kiln_cmd *cmd = find_command(argv[1]);
-    if (!cmd) {
-        return unknown_command(argv[1]);
-    }
-    struct kiln_err err = {0};
-    enum kiln_status status = cmd->run(cmd, argc - 1, argv + 1, &err);
     if (status == KILN_STATUS_OK && (fflush(stdout) != 0 || ferror(stdout))) {
         status = kiln_err_set(&err, KILN_STATUS_FILE, "standard output could not be written");
     }

@@ -3,6 +3,7 @@
 // Copying is plan_copy.c's, contents plan_check.c's, text plan_print.c's.
 #include "plugin/plan.h"
 
+#include "base/crash.h"
 #include "base/mem.h"
 #include "plugin/plan_impl.h"
 #include "plugin/schema.h"
@@ -189,8 +190,12 @@ enum kiln_status kiln_plan_attempt(struct kiln_plan_builder *builder, void *inst
             .launch = on_launch,
             .decline = on_decline,
             .fail = on_fail};
+    const struct kiln_foreign_call call = {
+            .plugin = builder->plugin->name, .variant = builder->variant->name, .what = "plan()"};
+    kiln_crash_note(&call);
     int32_t result = builder->variant->plan(
             instance, builder->problem, builder->geometry, builder->device, &builder->callbacks);
+    kiln_crash_note(NULL);
     enum kiln_status status = judge(builder, result, outcome, err);
     if (status == KILN_STATUS_OK && *outcome == KILN_PLAN_DONE) {
         *planned = builder->planned;

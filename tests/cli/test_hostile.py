@@ -213,6 +213,13 @@ def plugin_cases(folder):
     result = case("the refused one is not listed, the good one once", ["plugins", "list"] + dirs, 0)
     check("... once", not re.search(r"^major ", result.stdout, re.M) and
           len(re.findall(r"^good ", result.stdout, re.M)) == 1, result)
+    shutil.copy(os.path.join(build, "tests/plugins_bad/crashes.so"), plugins)
+    sanitized = b"__asan_init" in open(kiln, "rb").read()  # it has handlers of its own, which come first
+    result = case("a plugin that crashes", generate + dirs + ["--set", "norm.plugin=crashes", "--set",
+                  "norm.variant=only"], 1 if sanitized else 3)
+    check("... is named, with what was called", sanitized or re.search(
+        r"^kiln: plugin 'crashes': crashed with SIGSEGV in plan\(\) of variant 'only'.*plugins verify",
+        result.stderr, re.M), result)
     case("the refused one is asked for", generate + dirs + ["--set", "norm.variant=exact", "--set", "norm.plugin=major"],
          2, err="major")
 

@@ -3,6 +3,7 @@
 #include "device/device.h"
 
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -19,6 +20,7 @@ struct host {
 
 struct kiln_dev_kernel {
     kiln_host_fn fn;
+    struct kiln_foreign_call call; // whose it is
 };
 
 static struct host *host_of(struct kiln_dev *dev) {
@@ -95,7 +97,10 @@ static enum kiln_status host_load(struct kiln_dev *dev, const struct kiln_load *
             }
             return status;
         }
-        ready[i]->fn = loads[i].kernel->host;
+        *ready[i] = (struct kiln_dev_kernel){.fn = loads[i].kernel->host,
+                .call = {.plugin = loads[i].plugin,
+                        .variant = loads[i].variant,
+                        .what = loads[i].kernel->name}};
     }
     return KILN_STATUS_OK;
 }
@@ -107,7 +112,7 @@ static void host_unload(struct kiln_dev *dev, struct kiln_dev_kernel *ready) {
 
 struct grid_run {
     const struct host *host;
-    kiln_host_fn fn;
+    const struct kiln_dev_kernel *kernel;
     const struct kiln_launch *launch;
     void *const *args;
 };
@@ -122,7 +127,9 @@ static void run_block(void *arg, uint32_t index, uint32_t worker) {
             .index = {index % grid[0], index / grid[0] % grid[1], index / grid[0] / grid[1]},
             .shared = run->launch->shared_bytes ? run->host->scratch[worker] : NULL,
     };
-    run->fn(&block, run->args);
+    kiln_crash_note(&run->kernel->call);
+    run->kernel->fn(&block, run->args);
+    kiln_crash_note(NULL);
 }
 
 static enum kiln_status grow_scratch(struct host *host, uint32_t bytes, struct kiln_err *err) {
@@ -144,7 +151,7 @@ static enum kiln_status host_launch(struct kiln_dev *dev, struct kiln_dev_kernel
     if (launch->shared_bytes > host->scratch_bytes) {
         KILN_TRY(grow_scratch(host, launch->shared_bytes, err));
     }
-    struct grid_run run = {.host = host, .fn = ready->fn, .launch = launch, .args = args};
+    struct grid_run run = {.host = host, .kernel = ready, .launch = launch, .args = args};
     kiln_pool_run(dev->pool, run_block, &run, launch->grid[0] * launch->grid[1] * launch->grid[2]);
     return KILN_STATUS_OK;
 }
