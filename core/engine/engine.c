@@ -1,6 +1,7 @@
 // engine: caches, schedules by number of rows, and feeding tokens through them.
 #include "engine/engine.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/ranges.h"
 #include "engine/engine_impl.h"
@@ -159,6 +160,16 @@ static enum kiln_status start(struct kiln_engine *engine, struct kiln_err *err) 
     return kiln_engine_head(engine, 0, &schedule, err);
 }
 
+static void warn_of_long_context(const struct kiln_engine *engine) {
+    int64_t trained = engine->params.model->params.ctx_train;
+    if (engine->rt->ctx > trained) {
+        kiln_log(KILN_LOG_WARN,
+                "the context holds %lld tokens, the model was trained with %lld: what it says "
+                "behind those is likely poor",
+                (long long)engine->rt->ctx, (long long)trained);
+    }
+}
+
 enum kiln_status kiln_engine_create(
         struct kiln_engine **out, const struct kiln_engine_params *params, struct kiln_err *err) {
     struct kiln_engine *engine = kiln_calloc(1, sizeof(*engine));
@@ -171,6 +182,7 @@ enum kiln_status kiln_engine_create(
         kiln_engine_destroy(engine);
         return status;
     }
+    warn_of_long_context(engine);
     *out = engine;
     return KILN_STATUS_OK;
 }

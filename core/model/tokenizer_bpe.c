@@ -221,9 +221,14 @@ static int32_t whole_word(const struct kiln_tokenizer *tokenizer, const char *wo
                            : kiln_vocab_find_text(&tokenizer->vocab, spelled->data, spelled->len);
 }
 
+struct lost_bytes {
+    size_t count;
+    unsigned first;
+};
+
 static enum kiln_status encode_word(const struct kiln_tokenizer *tokenizer,
         struct kiln_merger *merger, const char *word, size_t len, struct kiln_buf *spelled,
-        struct kiln_ids *ids, struct kiln_err *err) {
+        struct lost_bytes *lost, struct kiln_ids *ids, struct kiln_err *err) {
     int32_t whole = whole_word(tokenizer, word, len, spelled);
     if (spelled->failed) {
         return kiln_err_nomem(err, "a word of the text");
@@ -238,8 +243,10 @@ static enum kiln_status encode_word(const struct kiln_tokenizer *tokenizer,
     KILN_TRY(kiln_merger_run(merger, tokenizer, find_merge, err));
     for (uint32_t i = 0; i < merger->len; i += kiln_merger_len(merger, i)) {
         int32_t id = kiln_merger_id(merger, i);
-        if (id >= 0) { // some vocabularies lack the tokens of rare bytes
+        if (id >= 0) {
             KILN_TRY(kiln_ids_push(ids, id, err));
+        } else { // some vocabularies lack the tokens of rare bytes
+            lost->first = lost->count++ ? lost->first : (unsigned char)word[i];
         }
     }
     return KILN_STATUS_OK;
@@ -250,13 +257,20 @@ static enum kiln_status bpe_encode(const struct kiln_tokenizer *tokenizer,
         struct kiln_err *err) {
     struct kiln_pieces words = {0};
     struct kiln_buf spelled = {0};
+    struct lost_bytes lost = {0};
     enum kiln_status status =
             kiln_pretokenizer_split(tokenizer->bpe.pre, text->data, text->len, &words, err);
     size_t start = 0;
     for (size_t i = 0; status == KILN_STATUS_OK && i < words.len; i++) {
-        status = encode_word(
-                tokenizer, merger, text->data + start, words.ends[i] - start, &spelled, ids, err);
+        status = encode_word(tokenizer, merger, text->data + start, words.ends[i] - start, &spelled,
+                &lost, ids, err);
         start = words.ends[i];
+    }
+    if (status == KILN_STATUS_OK && lost.count > 0) {
+        kiln_log(KILN_LOG_WARN,
+                "%zu bytes of the text have no token in this model's vocabulary and are left out "
+                "(the first: 0x%02x)",
+                lost.count, lost.first);
     }
     kiln_free(words.ends);
     kiln_buf_finish(&spelled);
