@@ -91,6 +91,7 @@ static enum kiln_status print_head(struct kiln_err *err) {
 // A session and where its rows go.
 struct place {
     const struct bench_options *options;
+    const struct kiln_config *config;
     struct kiln_session *session;
     json_t *rows;
 };
@@ -98,7 +99,7 @@ struct place {
 static enum kiln_status run_row(void *arg, const struct kiln_workload *load, struct kiln_err *err) {
     const struct place *place = arg;
     const struct bench_options *o = place->options;
-    struct bench_row row = {.load = *load, .ubatch = o->common.ubatch};
+    struct bench_row row = {.load = *load, .ubatch = kiln_config_settings(place->config)->ubatch};
     KILN_TRY(measure(place->session, &row, o->repeats, err));
     if (o->common.json) {
         return json_array_append_new(place->rows, row_json(place->session, &row)) == 0
@@ -120,7 +121,8 @@ static enum kiln_status run_sweep(struct bench_options *o, const struct kiln_swe
         struct kiln_run run;
         o->common.ubatch = sweep->ubatches.values[i];
         KILN_TRY(kiln_run_open(&run, &o->common, err));
-        struct place place = {.options = o, .session = &run.session, .rows = rows};
+        struct place place = {
+                .options = o, .config = run.config, .session = &run.session, .rows = rows};
         enum kiln_status status = kiln_sweep_each(sweep, run_row, &place, err);
         if (status == KILN_STATUS_OK && o->common.verbose) {
             kiln_print_memory(&run.session);
@@ -137,13 +139,13 @@ static enum kiln_status run_sweep(struct bench_options *o, const struct kiln_swe
 static enum kiln_status run(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
     struct bench_options o = {
-            .texts = {.prompts = "512", .gens = "128", .depths = "0", .ubatches = "512"},
+            .texts = {.prompts = "512", .gens = "128", .depths = "0", .ubatches = "0"},
             .repeats = 5};
     kiln_common_init(&o.common);
     int done;
     const struct kiln_opt table[] = {
             KILN_COMMON_MODEL(&o.common),
-            KILN_SWEEP_OPTIONS(&o.texts, "512", "128", "512"),
+            KILN_SWEEP_OPTIONS(&o.texts, "512", "128", "as configured"),
             {"-r", NULL, KILN_OPT_INT, &o.repeats, "R", "repeats of each (5)", 1, 10000},
             {"-t", "--threads", KILN_OPT_INT, &o.common.threads, "N", "CPU threads", 1, 1024},
             {"-c", "--ctx", KILN_OPT_INT, &o.common.ctx, "N", "context (what the tests need)", 16,
@@ -161,7 +163,7 @@ static enum kiln_status run(
         return KILN_STATUS_OK;
     }
     struct kiln_sweep sweep;
-    KILN_TRY(kiln_sweep_read(&sweep, &o.texts, 1, err));
+    KILN_TRY(kiln_sweep_read(&sweep, &o.texts, 0, err));
     json_t *rows = json_array();
     if (!rows) {
         return kiln_err_nomem(err, "the JSON output");
@@ -177,7 +179,7 @@ static enum kiln_status run(
 const struct kiln_cmd kiln_cmd_bench = {
         .name = "bench",
         .summary = "prefill and decode speed",
-        .usage = "-m MODEL [-p 512,3325] [-n 128] [-r 5] [-ub 512] [-d 0] [--json]",
+        .usage = "-m MODEL [-p 512,3325] [-n 128] [-r 5] [-ub N] [-d 0] [--json]",
         .example = "kiln bench -m model.gguf -p 512 -n 64 -r 3",
         .run = run,
 };

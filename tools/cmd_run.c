@@ -1,6 +1,7 @@
 // cmd_run: a prompt in, text out.
 #include "cmd.h"
 
+#include "base/file.h"
 #include "run.h"
 
 #include <stdint.h>
@@ -67,7 +68,7 @@ static enum kiln_status check(const struct run_options *o, struct kiln_err *err)
         return kiln_err_set(err, KILN_STATUS_USAGE,
                 "--json is one document, and --watch answers again after each edit");
     }
-    return KILN_STATUS_OK;
+    return o->tokens_out ? kiln_file_check_write(o->tokens_out, err) : KILN_STATUS_OK;
 }
 
 static enum kiln_status run_with(const struct run_options *options, struct kiln_err *err) {

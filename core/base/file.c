@@ -370,7 +370,7 @@ enum kiln_status kiln_file_write(
         return replace_file(path, NULL, data, size, err);
     }
     if (S_ISDIR(st.st_mode)) {
-        return kiln_err_set(err, KILN_STATUS_FILE, "%s: cannot write it: is a directory", path);
+        return kiln_file_check_write(path, err);
     }
     if (!S_ISREG(st.st_mode) || names_open_file(path)) {
         return write_in_place(path, data, size, err);
@@ -383,6 +383,29 @@ enum kiln_status kiln_file_write(
         return path_error(err, path, "follow its links");
     }
     return replace_file(real, &st, data, size, err);
+}
+
+enum kiln_status kiln_file_check_write(const char *path, struct kiln_err *err) {
+    struct stat st;
+    if (stat(path, &st) == 0) {
+        if (S_ISDIR(st.st_mode)) {
+            return kiln_err_set(err, KILN_STATUS_FILE, "%s: cannot write it: is a directory", path);
+        }
+        return access(path, W_OK) == 0 ? KILN_STATUS_OK : path_error(err, path, "write it");
+    }
+    if (errno != ENOENT) {
+        return path_error(err, path, "write it");
+    }
+    int len = folder_len(path);
+    char *folder = len ? kiln_strndup(path, (size_t)len) : kiln_strdup(".");
+    if (!folder) {
+        return kiln_err_nomem(err, path);
+    }
+    enum kiln_status status = access(folder, W_OK | X_OK) == 0
+                                      ? KILN_STATUS_OK
+                                      : path_error(err, path, "make a file in its folder");
+    kiln_free(folder);
+    return status;
 }
 
 static enum kiln_status make_dir(const char *path, struct kiln_err *err) {

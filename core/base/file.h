@@ -36,6 +36,10 @@ KILN_MUST_CHECK enum kiln_status kiln_file_read(
 KILN_MUST_CHECK enum kiln_status kiln_file_write(
         const char *path, const void *data, size_t size, struct kiln_err *err);
 
+// Whether kiln_file_write could put a file there now, for those who would lose work if it could
+// not: nothing is written, and a full disk is not seen. The same errors.
+KILN_MUST_CHECK enum kiln_status kiln_file_check_write(const char *path, struct kiln_err *err);
+
 // mkdir -p. KILN_STATUS_FILE with the path and the reason when a part cannot be made.
 KILN_MUST_CHECK enum kiln_status kiln_make_dirs(const char *path, struct kiln_err *err);
 

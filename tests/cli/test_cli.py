@@ -51,6 +51,8 @@ def usage_cases():
     case("no command", [], 2, err="usage: kiln COMMAND")
     case("help", ["--help"], 0, out="run .*tokenize .*perplexity .*bench")
     case("version", ["--version"], 0, out=r"kiln \d+\.\d+\.\d+ \(plugin ABI 1\.0\)")
+    case("a level of the log that is none", ["--version"], 0, env={"KILN_LOG": "inof"},
+         err="KILN_LOG is 'inof'; allowed are error, warn, info and debug .did you mean info")
     case("unknown command", ["rnu"], 2, err="unknown command 'rnu'; did you mean 'run'")
     for command in ("run", "tokenize", "perplexity", "bench", "devices", "model info", "plugins list",
                     "plugins inspect", "plugins verify", "config show", "config check"):
@@ -99,10 +101,17 @@ def file_cases(folder):
     case("tokenize without a tokenizer", ["tokenize", "-m", model, "-p", "x"], 3, err="tokenizer")
     case("output file cannot be written", ["run", "-m", model, "--prompt-ids", ids_file(folder, [1]), "-n",
          "1", "--tokens-out", "/nonexistent/x"], 3, err="/nonexistent/x")
+    result = case("... which is said before anything is generated", ["run", "-m", model, "--prompt-ids",
+                  ids_file(folder, [1]), "-n", "1", "--tokens-out", folder], 3, err="is a directory")
+    check("... so that nothing comes out", result.stdout == "", result)
     with open("/dev/full", "w", encoding="ascii") as full:
         result = subprocess.run([kiln, "model", "info", model], stdout=full, stderr=subprocess.PIPE,
                                 text=True, timeout=60, check=False)
         check("standard output is full", result.returncode == 3 and "output" in result.stderr)
+        for args in (["--help"], ["--version"], ["run", "--help"], ["plugins", "--help"]):
+            result = subprocess.run([kiln, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+                                    check=False)
+            check("standard output is full: " + " ".join(args), result.returncode == 3 and "output" in result.stderr)
 
 
 def run_cases(folder):
@@ -125,6 +134,8 @@ def run_cases(folder):
                        check=True)
     with open(through, encoding="ascii") as out:
         check("tokens-out to /dev/stdout keeps what is there", out.read().startswith("before\n"))
+    case("a context beyond what the model was trained for", ["run", "-m", model, "--prompt-ids", prompt, "-n", "1",
+         "-c", "65536"], 0, err=r"warning: the context holds 65536 tokens, the model was trained with \d+")
     again = json.loads(run("run", "-m", model, "--prompt-ids", prompt, "-n", "5", "--greedy", "--json", "-t",
                            "1").stdout)
     check("one thread gives the same ids", again["ids"] == document["ids"])
@@ -152,6 +163,8 @@ def run_cases(folder):
                            "--json"], 0).stdout)
     check("bench has its rows", [(r["n_prompt"], r["n_gen"]) for r in rows] == [(8, 0), (16, 0), (0, 4)]
           and all(r["avg_ts"] > 0 and r["stddev_ts"] >= 0 for r in rows))
+    check("bench takes the chunk from the config", json.loads(run("bench", "-m", model, "-p", "8", "-n", "0", "-r", "1",
+          "--set", "engine.ubatch=4", "--json").stdout)[0]["n_ubatch"] == 4)
     case("bench as a table", ["bench", "-m", model, "-p", "8", "-n", "0", "-r", "1", "-d", "4"], 0,
          out=r"\| pp8 @ d4 +\| +[\d.]+ ± ")
     case("model info", ["model", "info", model, "--tensors"], 0, out="general.architecture.*'llama'.*q8_0")
