@@ -1,10 +1,10 @@
 // describe: what plugins offer, as text for people. The same as JSON is in describe_json.c.
 #include "plugin/describe.h"
 
-#include "plugin/describe_impl.h"
 #include "plugin/schema.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static const char *const operand_names[] = {
         [KILN_OPERAND_IN] = "in",
@@ -35,6 +35,16 @@ static const char *const operand_names[] = {
 const char *kiln_operand_name(uint32_t operand) {
     uint32_t n = sizeof(operand_names) / sizeof(operand_names[0]);
     return operand < n && operand_names[operand] ? operand_names[operand] : "?";
+}
+
+uint32_t kiln_operand_by_name(const char *name) {
+    uint32_t n = sizeof(operand_names) / sizeof(operand_names[0]);
+    for (uint32_t i = 1; i < n; i++) {
+        if (operand_names[i] && strcmp(operand_names[i], name) == 0) {
+            return i;
+        }
+    }
+    return 0;
 }
 
 int kiln_operand_is_written(uint32_t operand) {

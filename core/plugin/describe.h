@@ -7,6 +7,14 @@
 #include "plugin/registry.h"
 
 #include <stddef.h>
+#include <stdint.h>
+
+// "weight", "k_cache" …; "?" when it is none. Static.
+const char *kiln_operand_name(uint32_t operand);
+// The operand of that name (enum kiln_operand); 0 when it is none.
+uint32_t kiln_operand_by_name(const char *name);
+// Whether an op writes the operand.
+int kiln_operand_is_written(uint32_t operand);
 
 // Each appends to `text`, which has its own failure flag.
 

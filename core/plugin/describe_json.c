@@ -3,9 +3,6 @@
 // jansson's *_new functions take the references handed to them also when they fail, and accept NULL
 // for "out of memory", so that a document is built without looking and judged at its end.
 #include "plugin/describe.h"
-
-#include "plugin/describe_impl.h"
-
 #include <jansson.h>
 #include <stdlib.h>
 
