@@ -31,6 +31,6 @@ KILN_MUST_CHECK enum kiln_status kiln_gate_case(struct kiln_gate_tally *tally,
 KILN_MUST_CHECK enum kiln_status kiln_gate_conclude(struct kiln_gate_tally *tally, const char *gate,
         int json, struct json_t *extra, struct kiln_err *err);
 
-extern const struct kiln_cmd kiln_cmd_gate_greedy, kiln_cmd_gate_tolerance;
+extern const struct kiln_cmd kiln_cmd_gate_parity, kiln_cmd_gate_greedy, kiln_cmd_gate_tolerance;
 
 #endif
