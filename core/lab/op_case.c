@@ -20,6 +20,8 @@ enum {
     MOST_WORK = 300000000 // products that the reference makes of one op
 };
 
+static const float f16_most = 65504;
+
 struct case_op {
     struct kiln_op op;
     struct kiln_tensor tensors[MAX_OPERANDS];
@@ -161,6 +163,9 @@ static void fill_rows(struct maker *mk, const struct kiln_tensor *tensor, row_fn
     }
     for (int64_t r = 0; r < mk->c->shape.m && r < tensor->dims[1]; r++) {
         fn(mk, r, row, tensor->dims[0]);
+        for (int64_t i = 0; tensor->dtype == KILN_DTYPE_F16 && i < tensor->dims[0]; i++) {
+            row[i] = fabsf(row[i]) > f16_most ? copysignf(f16_most, row[i]) : row[i];
+        }
         kiln_case_encode(tensor, row, at + r * tensor->strides[1]);
     }
     kiln_free(row);

@@ -242,7 +242,7 @@ struct attempt {
     int64_t values[MAX_PARAMS];
     struct kiln_op_case problem;
     struct kiln_solo *solo;
-    uint32_t faults; // known before
+    uint64_t faults; // counted before
 };
 
 static void fail(struct kiln_trial *trial, const char *text) {
@@ -279,24 +279,25 @@ static enum kiln_status find(struct attempt *at, struct kiln_err *err) {
     return KILN_STATUS_OK;
 }
 
-static uint32_t count_faults(const struct attempt *at) {
+// How often sim found fault so far; *text: the last kind of it.
+static uint64_t count_faults(const struct attempt *at, const char **text) {
     struct kiln_sim_report *report = kiln_sim_dev_report(at->worker->dev);
-    return report ? kiln_sim_faults(report) : 0;
+    const struct kiln_sim_finding *findings = NULL;
+    uint32_t n = report ? kiln_sim_findings(report, &findings) : 0;
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        count += findings[i].advice ? 0 : findings[i].count;
+        *text = findings[i].advice ? *text : findings[i].text;
+    }
+    return count;
 }
 
 // Fails the trial by what sim found since.
 static void judge_faults(struct attempt *at) {
-    const struct kiln_sim_finding *findings;
-    struct kiln_sim_report *report = kiln_sim_dev_report(at->worker->dev);
-    if (!report || kiln_sim_faults(report) <= at->faults) {
-        return;
-    }
-    uint32_t n = kiln_sim_findings(report, &findings);
     const char *text = "";
-    for (uint32_t i = 0; i < n; i++) {
-        text = findings[i].advice ? text : findings[i].text;
+    if (count_faults(at, &text) > at->faults) {
+        fail(at->trial, text);
     }
-    fail(at->trial, text);
 }
 
 static enum kiln_status start(struct attempt *at, struct kiln_err *err) {
@@ -411,7 +412,8 @@ static enum kiln_status try_it(
         struct worker *worker, struct kiln_trial *trial, struct kiln_err *err) {
     struct attempt at = {.worker = worker, .trial = trial};
     struct kiln_err cause = {0};
-    at.faults = count_faults(&at);
+    const char *before = "";
+    at.faults = count_faults(&at, &before);
     enum kiln_status status = find(&at, &cause);
     if (status == KILN_STATUS_OK) {
         status = kiln_op_case_make(&at.problem, trial->slot, at.plugin, at.variant, &trial->shape,

@@ -2,11 +2,20 @@
 // README.md says what their levers do.
 #include "mmq.h"
 
+#include <string.h>
+
 static const struct kiln_variant *const variants[] = {&mm_variant_f16_expand, &mm_variant_f16_wgmma,
         &mm_variant_f16, &mm_variant_mmq, &mm_variant_mmq_async, &mm_variant_mmq_expand,
         &mm_variant_quantize, &mm_variant_gemv, &mm_variant_gemv_simple, &mm_variant_gemv_q8,
         &mm_variant_norm_qkv, &mm_variant_norm_glu};
 static const struct kiln_format *const formats[] = {&mm_format_q8};
+
+// How each variant keeps the operands of its products: what `kiln gate parity` judges it by.
+static const void *extension(const char *id) {
+    static const char *const precision[] = {
+            "gemv=i16", "gemv_simple=f32", "gemv_q8=q8", "norm_qkv=i16", "norm_glu=i16", NULL};
+    return strcmp(id, "kiln.precision/1") == 0 ? precision : NULL;
+}
 
 KILN_EXPORT const struct kiln_plugin kiln_plugin_entry = {.struct_size = sizeof(kiln_plugin_entry),
         .abi_major = KILN_ABI_MAJOR,
@@ -18,4 +27,5 @@ KILN_EXPORT const struct kiln_plugin kiln_plugin_entry = {.struct_size = sizeof(
         .variants = variants,
         .formats = formats,
         .n_variants = GPU_COUNT(variants),
-        .n_formats = GPU_COUNT(formats)};
+        .n_formats = GPU_COUNT(formats),
+        .extension = extension};
