@@ -81,8 +81,8 @@ void kiln_case_fill_row(
         struct kiln_random *random, enum kiln_case_fill fill, int64_t row, float *x, int64_t cols);
 
 // ---- References: each reckons an op's outputs, inputs are host data or values of earlier ops ----
-// The reckoned rows of an input; e: what they are off by already, NULL: nothing. `owned` is freed by
-// kiln_case_input_finish.
+// The reckoned rows of an input; e: what they are off by already, NULL: nothing. `owned` is freed
+// by kiln_case_input_finish.
 struct kiln_case_input {
     int64_t cols;
     const double *v, *e;

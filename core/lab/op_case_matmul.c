@@ -3,8 +3,8 @@
 //
 // The bound of an element, by how the variant keeps its operands. Sizes are sums over the columns
 // of magnitudes; |w| and |a| are those of the operands.
-//   f32  sums in f32, in any order, of quants shifted by up to 160 steps: 2^-18 (sum |a w| + sum |a|
-//        times the row's largest |w|)
+//   f32  sums in f32, in any order, of quants shifted by up to 160 steps: 2^-18 (sum |a w| +
+//        sum |a| times the row's largest |w|)
 //   f16  both operands to 11 bits: 2^-10 sum |a w|, and what f16's subnormals lose
 //   i16  f32's, and half a step of 1/32512 of the largest of 32 activations: 2^-15.9 of it, times
 //        their sum |w|

@@ -100,6 +100,19 @@ def gate_cases(folder, base, int8, float_sums):
     case("tolerance: KL too large", [*tolerance, int8, "--bound", "1000", "--max-kl", "1e-12", *shape], 1,
          err="gate tolerance: FAIL: 2 of 2")
     case("tolerance: no bound", [*tolerance, int8, *shape], 2, err="--control FILE")
+    gate, result = document("parity: the CPU's variants", ["gate", "parity", "norm", "attention.decode", "quantize",
+                                                           "--all", "--device", "cpu"], 0)
+    check("parity: fields", gate.get("verdict") == "PASS" and gate["passed"] == len(gate["cases"]) > 40
+          and gate["failed"] == gate["skipped"] == 0 and gate["device"] == "cpu"
+          and all(0 <= c["worst"] <= 1 and c["bound"] >= 0 and c["case"] and c["grade"] == "measured"
+                  for c in gate["cases"]), result)
+    case("parity: what is bound, and what was skipped", ["gate", "parity", "matmul.f16.decode", "--device", "cpu"], 0,
+         out=r"matmul.f16.decode +cpu/exact: 6 passed, 0 failed.*\n6 passed, 0 failed, 0 skipped\n")
+    case("parity: nothing but declined", ["gate", "parity", "matmul.f16.decode", "--all", "--variant", "exact_q8",
+                                          "--device", "cpu"], 1, out="skipped .*not handled.*0 passed, 0 failed, 6 skipped")
+    case("parity: unknown slot", ["gate", "parity", "nrom", "--device", "cpu"], 2, err="norm")
+    case("parity: unknown variant", ["gate", "parity", "norm", "--all", "--variant", "no", "--device", "cpu"], 2,
+         err="no variant to judge")
     case("gate: what", ["gate"], 2, err="what")
     case("gate: unknown", ["gate", "gredy"], 2, err="did you mean 'greedy'")
 

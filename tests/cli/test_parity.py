@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Every CUDA variant, weight type and default geometry against the float64 oracle on the simulator, with
+all its checks on: numbers within their bounds and no report.
+
+usage: test_parity.py KILN SLOT [SLOT …]; skipped (77) where there is no NVRTC.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+kiln, slots = sys.argv[1], sys.argv[2:]
+with tempfile.TemporaryDirectory() as cache:
+    result = subprocess.run([kiln, "gate", "parity", *slots, "--all", "--device", "sim", "-t", "1", "--json"],
+                            capture_output=True, text=True, timeout=900, env=dict(os.environ, KILN_CACHE_DIR=cache))
+try:
+    document = json.loads(result.stdout)
+except ValueError:
+    print(result.stdout[-2000:], result.stderr[-2000:])
+    sys.exit(1)
+cases = document["cases"]
+if cases and all(case["result"] == "failed" and "is not here" in case["reason"] for case in cases):
+    print(cases[0]["reason"])
+    sys.exit(77)
+groups = {}
+for case in cases:
+    key = case["slot"] + " " + case["plugin"] + "/" + case["variant"]
+    groups.setdefault(key, {"passed": 0, "failed": 0, "skipped": 0})[case["result"]] += 1
+    if case["result"] == "failed":
+        print("FAILED", key, case["case"], case["reason"])
+for key, counts in groups.items():
+    print(key, counts)
+# A variant that the simulated target cannot run says so; nothing else is skipped.
+odd = [case["reason"] for case in cases if case["result"] == "skipped"
+       and "is there on sm_90a alone" not in case["reason"] and "only block types are handled" not in case["reason"]]
+assert not odd, odd[:3]
+assert document["failed"] == 0 and document["passed"] > 0 and result.returncode == 0, result.stderr
+assert document["device"].startswith("sim:") and all(case["grade"] == "simulated" for case in cases)

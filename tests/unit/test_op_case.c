@@ -1,0 +1,189 @@
+// op_case: what is judged passes when it is right and fails when it is not: NaN, infinity, zeros,
+// a row that is not the call's; the same numbers each time.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "lab/op_case_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+static struct kiln_op_case made(const char *slot, const struct kiln_shape *shape, uint64_t seed) {
+    struct kiln_op_case c;
+    struct kiln_err err = {0};
+    enum kiln_status status =
+            kiln_op_case_make(&c, slot, NULL, NULL, shape, KILN_FILL_NORMAL, seed, &err);
+    if (status != KILN_STATUS_OK) {
+        print_error("%s\n", err.text);
+    }
+    assert_int_equal(status, KILN_STATUS_OK);
+    return c;
+}
+
+// OUT as the reference has it, rows behind those in use as they were.
+static float *right_output(struct kiln_op_case *c, const void **outputs) {
+    struct kiln_op_verdict verdict;
+    struct kiln_err err = {0};
+    const struct kiln_tensor *out = kiln_case_find(c, 0, KILN_OPERAND_OUT);
+    float *at = kiln_alloc(kiln_solo_span(out));
+    assert_non_null(at);
+    memset(at, 0xff, kiln_solo_span(out));
+    outputs[KILN_OPERAND_OUT] = at;
+    assert_int_equal(kiln_op_case_judge_bytes(c, outputs, &verdict, &err), KILN_STATUS_OK);
+    assert_false(verdict.passed); // nothing was written
+    const struct kiln_case_value *value = kiln_case_value(c, 0, KILN_OPERAND_OUT);
+    for (int64_t i = 0; i < c->shape.m * value->cols; i++) {
+        at[i] = (float)value->v[i];
+    }
+    return at;
+}
+
+static struct kiln_op_verdict judged(struct kiln_op_case *c, const void *const *outputs) {
+    struct kiln_op_verdict verdict;
+    struct kiln_err err = {0};
+    assert_int_equal(kiln_op_case_judge_bytes(c, outputs, &verdict, &err), KILN_STATUS_OK);
+    return verdict;
+}
+
+static void op_case_judges(const char *slot, const struct kiln_shape *shape) {
+    const void *outputs[KILN_CASE_OPS * KILN_SOLO_OPERANDS] = {NULL};
+    struct kiln_op_case c = made(slot, shape, 1);
+    float *out = right_output(&c, outputs);
+    int64_t cols = kiln_case_find(&c, 0, KILN_OPERAND_OUT)->dims[0];
+    int64_t at = cols + 2; // row 1, column 2
+    const float kept = out[at];
+    const float planted[] = {NAN, INFINITY, -INFINITY, 0, kept * 1.5F, 1e30F};
+    assert_true(judged(&c, outputs).passed);
+    for (size_t i = 0; i < sizeof(planted) / sizeof(planted[0]); i++) {
+        out[at] = planted[i];
+        struct kiln_op_verdict verdict = judged(&c, outputs);
+        assert_false(verdict.passed);
+        assert_int_equal(verdict.row, 1);
+        assert_int_equal(verdict.col, 2);
+        assert_true(verdict.got == (double)planted[i] || isnan(planted[i]));
+        assert_true(fabs(verdict.want - (double)kept) < 1e-6 * fabs(verdict.want));
+        assert_true(verdict.bound > 0 && verdict.bound < fabs(verdict.want));
+    }
+    out[at] = kept;
+    out[c.shape.m * cols + 1] = 1; // the first row behind
+    assert_false(judged(&c, outputs).passed);
+    assert_non_null(strstr(judged(&c, outputs).why, "is not of the call's"));
+    kiln_free(out);
+    kiln_op_case_finish(&c);
+}
+
+static void op_case_judges_matmul(void **state) {
+    (void)state;
+    op_case_judges(
+            "matmul.q4_K.prefill", &(struct kiln_shape){.m = 3, .n = 5, .k = 256, .bound = 5});
+}
+
+static void op_case_judges_attention(void **state) {
+    (void)state;
+    op_case_judges("attention.prefill", &(struct kiln_shape){.m = 4,
+                                                .bound = 6,
+                                                .kv_len = 9,
+                                                .n_heads = 3,
+                                                .n_kv_heads = 1,
+                                                .head_size = 8});
+}
+
+static void op_case_judges_norm(void **state) {
+    (void)state;
+    op_case_judges("norm", &(struct kiln_shape){.m = 3, .k = 40, .bound = 4});
+}
+
+// Two queries over one key: the first sees none and is zero; one key: its value, whatever q is.
+static void op_case_masked_rows_are_zero(void **state) {
+    (void)state;
+    const void *outputs[KILN_CASE_OPS * KILN_SOLO_OPERANDS] = {NULL};
+    struct kiln_op_case c = made("attention.prefill",
+            &(struct kiln_shape){
+                    .m = 2, .kv_len = 1, .n_heads = 1, .n_kv_heads = 1, .head_size = 8},
+            7);
+    float *out = right_output(&c, outputs);
+    const struct kiln_tensor *cache = kiln_case_find(&c, 0, KILN_OPERAND_V_CACHE);
+    float v[8];
+    kiln_case_decode(cache, kiln_case_data(&c, 0, KILN_OPERAND_V_CACHE), v);
+    for (int i = 0; i < 8; i++) {
+        assert_true(out[i] == 0);
+        assert_true(out[8 + i] == v[i]);
+    }
+    out[3] = 1e-20F;
+    assert_false(judged(&c, outputs).passed);
+    kiln_free(out);
+    kiln_op_case_finish(&c);
+}
+
+// Blocks of 32 equal values whose sum passes 65504 stay finite; a row that is not finite is NaN.
+static void op_case_quantizes(void **state) {
+    (void)state;
+    struct kiln_q8 q8;
+    float x[32];
+    for (int i = 0; i < 32; i++) {
+        x[i] = 2048;
+    }
+    kiln_q8_quantize(x, &q8);
+    assert_true(q8.scale == 2048.0F / 127 && q8.sum == 32 * 127);
+    x[5] = NAN;
+    kiln_q8_quantize(x, &q8);
+    assert_true(isnan(q8.scale) && q8.sum == 0);
+    memset(x, 0, sizeof(x));
+    kiln_q8_quantize(x, &q8);
+    assert_true(q8.scale == 0 && q8.sum == 0);
+}
+
+static void op_case_repeats(void **state) {
+    (void)state;
+    const struct kiln_shape shape = {.m = 2, .n = 3, .k = 256};
+    struct kiln_op_case a = made("matmul.q6_K.decode", &shape, 5);
+    struct kiln_op_case b = made("matmul.q6_K.decode", &shape, 5);
+    struct kiln_op_case other = made("matmul.q6_K.decode", &shape, 6);
+    size_t bytes = kiln_solo_span(kiln_case_find(&a, 0, KILN_OPERAND_WEIGHT));
+    const void *at = kiln_case_data(&a, 0, KILN_OPERAND_WEIGHT);
+    assert_memory_equal(at, kiln_case_data(&b, 0, KILN_OPERAND_WEIGHT), bytes);
+    assert_memory_not_equal(at, kiln_case_data(&other, 0, KILN_OPERAND_WEIGHT), bytes);
+    kiln_op_case_finish(&a);
+    kiln_op_case_finish(&b);
+    kiln_op_case_finish(&other);
+}
+
+static void op_case_refuses(void **state) {
+    (void)state;
+    static const struct {
+        const char *slot;
+        struct kiln_shape shape;
+    } bad[] = {
+            {"matmul.q4_K.prefill", {.k = 100, .m = 1, .n = 1}},
+            {"attention.decode", {.n_heads = 5, .n_kv_heads = 2, .m = 1}},
+            {"matmul.q4_K", {.m = 1}},
+            {"norm", {.m = -1}},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct kiln_op_case c;
+        struct kiln_err err = {0};
+        assert_int_not_equal(kiln_op_case_make(&c, bad[i].slot, NULL, NULL, &bad[i].shape,
+                                     KILN_FILL_NORMAL, 1, &err),
+                KILN_STATUS_OK);
+        assert_true(err.text[0] != '\0');
+        kiln_op_case_finish(&c);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test(op_case_judges_matmul),
+            cmocka_unit_test(op_case_judges_attention),
+            cmocka_unit_test(op_case_judges_norm),
+            cmocka_unit_test(op_case_masked_rows_are_zero),
+            cmocka_unit_test(op_case_quantizes),
+            cmocka_unit_test(op_case_repeats),
+            cmocka_unit_test(op_case_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
