@@ -7,7 +7,7 @@
 #include "model/dtype.h"
 #include "plugin/schema.h"
 
-#include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +26,8 @@ struct run {
     struct kiln_parity *parity;
     const struct kiln_parity_params *params;
     struct worker *workers;
-    atomic_int failed; // a worker's err is set: the rest is not run
+    pthread_mutex_t opening; // held while a worker opens what is its own
+    atomic_int failed;       // a worker's err is set: the rest is not run
     atomic_int_least64_t done;
 };
 
@@ -446,19 +447,7 @@ static enum kiln_status try_it(
 }
 
 // ---- All of them --------------------------------------------------------------------------------
-static void run_trial(void *arg, uint32_t index, uint32_t number) {
-    struct run *run = arg;
-    struct worker *worker = &run->workers[number];
-    if (!atomic_load(&run->failed) &&
-            try_it(worker, &run->parity->trials[index], &worker->err) != KILN_STATUS_OK) {
-        atomic_store(&run->failed, 1);
-    }
-    int64_t done = atomic_fetch_add(&run->done, 1) + 1;
-    if (run->params->progress && number == 0) {
-        run->params->progress(run->params->progress_arg, done, (int64_t)run->parity->count);
-    }
-}
-
+// By the thread that uses it: a GPU's context is a thread's.
 static enum kiln_status open_worker(
         const struct kiln_parity_params *params, struct worker *worker, struct kiln_err *err) {
     struct kiln_dev_settings settings = *params->settings;
@@ -467,11 +456,28 @@ static enum kiln_status open_worker(
     return params->open_registry(params->arg, &worker->registry, err);
 }
 
+static void run_trial(void *arg, uint32_t index, uint32_t number) {
+    struct run *run = arg;
+    struct worker *worker = &run->workers[number];
+    enum kiln_status status = KILN_STATUS_OK;
+    if (!worker->dev && !atomic_load(&run->failed)) {
+        pthread_mutex_lock(&run->opening);
+        status = open_worker(run->params, worker, &worker->err);
+        pthread_mutex_unlock(&run->opening);
+    }
+    if (!atomic_load(&run->failed) &&
+            (status != KILN_STATUS_OK ||
+                    try_it(worker, &run->parity->trials[index], &worker->err) != KILN_STATUS_OK)) {
+        atomic_store(&run->failed, 1);
+    }
+    int64_t done = atomic_fetch_add(&run->done, 1) + 1;
+    if (run->params->progress && number == 0) {
+        run->params->progress(run->params->progress_arg, done, (int64_t)run->parity->count);
+    }
+}
+
 static enum kiln_status run_all(struct run *run, uint32_t n_workers, struct kiln_err *err) {
     struct kiln_pool *pool = NULL;
-    for (uint32_t i = 1; i < n_workers; i++) { // the first is open
-        KILN_TRY(open_worker(run->params, &run->workers[i], err));
-    }
     KILN_TRY(kiln_pool_create(&pool, n_workers, err));
     kiln_pool_run(pool, run_trial, run, (uint32_t)run->parity->count);
     kiln_pool_destroy(pool);
@@ -487,7 +493,7 @@ static enum kiln_status run_all(struct run *run, uint32_t n_workers, struct kiln
 enum kiln_status kiln_parity_run(
         struct kiln_parity *parity, const struct kiln_parity_params *params, struct kiln_err *err) {
     uint32_t n = params->settings->threads ? params->settings->threads : kiln_cpu_count();
-    struct run run = {.parity = parity, .params = params};
+    struct run run = {.parity = parity, .params = params, .opening = PTHREAD_MUTEX_INITIALIZER};
     run.workers = kiln_calloc(n, sizeof(*run.workers));
     if (!run.workers) {
         return kiln_err_nomem(err, "the trials");
@@ -505,6 +511,7 @@ enum kiln_status kiln_parity_run(
         kiln_registry_destroy(run.workers[i].registry);
         kiln_dev_close(run.workers[i].dev);
     }
+    (void)pthread_mutex_destroy(&run.opening);
     kiln_free(run.workers);
     return status;
 }
