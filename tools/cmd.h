@@ -16,6 +16,7 @@
 enum kiln_opt_kind {
     KILN_OPT_FLAG,   // int *: set to 1
     KILN_OPT_STRING, // const char **
+    KILN_OPT_PAIR,   // const char *[2]: two arguments
     KILN_OPT_INT,    // int64_t *, in [min, max]
     KILN_OPT_NUMBER, // double *, in [min, max]
     KILN_OPT_LIST,   // struct kiln_opt_list *: may be given several times

@@ -5,6 +5,7 @@
 #include "run.h"
 
 #include <stdint.h>
+#include <stdio.h>
 
 enum kiln_status run_make_sampler(
         const struct run_options *o, struct kiln_sampler **sampler, struct kiln_err *err) {
@@ -64,11 +65,39 @@ static enum kiln_status check(const struct run_options *o, struct kiln_err *err)
         return kiln_err_set(err, KILN_STATUS_USAGE,
                 "--json is one document for one prompt: give it with -p, -f or --prompt-ids");
     }
+    if (o->capture[0] && o->watch) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "--capture keeps one call of one run, and --watch runs again after each edit");
+    }
     if (o->common.json && o->watch) {
         return kiln_err_set(err, KILN_STATUS_USAGE,
                 "--json is one document, and --watch answers again after each edit");
     }
     return o->tokens_out ? kiln_file_check_write(o->tokens_out, err) : KILN_STATUS_OK;
+}
+
+static enum kiln_status end_capture(const struct run_state *state, struct kiln_err *err) {
+    uint64_t bytes;
+    if (!state->capture) {
+        return KILN_STATUS_OK;
+    }
+    KILN_TRY(kiln_capture_end(state->capture, &bytes, err));
+    fprintf(stderr, "kiln: %s: captured in %s, %.1f MiB\n", state->options->capture[0],
+            state->options->capture[1], (double)bytes / (1 << 20));
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status open_run(struct run_state *state, struct kiln_err *err) {
+    const struct run_options *o = state->options;
+    if (o->capture[0]) {
+        KILN_TRY(kiln_capture_create(&state->capture, o->capture[0], o->capture[1], err));
+    }
+    KILN_TRY(kiln_run_open(&state->run, &o->common, err));
+    if (state->capture) {
+        kiln_engine_trace(state->run.session.engine,
+                kiln_capture_trace(state->capture, state->run.session.dev));
+    }
+    return KILN_STATUS_OK;
 }
 
 static enum kiln_status run_with(const struct run_options *options, struct kiln_err *err) {
@@ -78,7 +107,7 @@ static enum kiln_status run_with(const struct run_options *options, struct kiln_
             .n = n,
             .interactive = kiln_prompt_is_interactive(&options->source)};
     KILN_TRY(run_make_sampler(options, &state.sampler, err));
-    enum kiln_status status = kiln_run_open(&state.run, &options->common, err);
+    enum kiln_status status = open_run(&state, err);
     if (status == KILN_STATUS_OK && (state.interactive || options->watch)) {
         status = run_watch_begin(&state, err);
     }
@@ -86,10 +115,14 @@ static enum kiln_status run_with(const struct run_options *options, struct kiln_
         status = run_all(&state, err);
     }
     if (status == KILN_STATUS_OK) {
+        status = end_capture(&state, err);
+    }
+    if (status == KILN_STATUS_OK) {
         status = kiln_run_verdict(&state.run, err);
     }
     run_watch_end(&state);
     kiln_run_close(&state.run);
+    kiln_capture_destroy(state.capture);
     kiln_sampler_destroy(state.sampler);
     kiln_buf_finish(&state.shown);
     kiln_buf_finish(&state.text);
@@ -135,6 +168,9 @@ static enum kiln_status run(
                     "write the generated ids there, one a line", 0, 0},
             {"--watch", NULL, KILN_OPT_FLAG, &o.watch, NULL,
                     "run the prompt again whenever the configuration or a CUDA source is edited", 0,
+                    0},
+            {"--capture", NULL, KILN_OPT_PAIR, (void *)o.capture, "SLOT@LAYER DIR",
+                    "keep what the first such call reads and writes there, for `kiln op --from`", 0,
                     0},
             KILN_COMMON_ENGINE(&o.common),
             KILN_COMMON_GRAPH(&o.common),

@@ -88,7 +88,7 @@ static enum kiln_status store_number(const struct kiln_cmd *cmd, const struct ki
 
 static enum kiln_status store(const struct kiln_cmd *cmd, const struct kiln_opt *opt,
         const char *text, struct kiln_err *err) {
-    if (opt->kind == KILN_OPT_STRING || opt->kind == KILN_OPT_ENTRY) {
+    if (opt->kind == KILN_OPT_STRING || opt->kind == KILN_OPT_ENTRY || opt->kind == KILN_OPT_PAIR) {
         *(const char **)opt->dest = text;
     } else if (opt->kind == KILN_OPT_LIST || opt->kind == KILN_OPT_REST) {
         struct kiln_opt_list *list = opt->dest;
@@ -177,6 +177,13 @@ enum kiln_status kiln_opt_parse(const struct kiln_cmd *cmd, const struct kiln_op
                     arg, opt->value);
         }
         KILN_TRY(store(cmd, opt, value ? value : argv[i], err));
+        if (opt->kind == KILN_OPT_PAIR) {
+            if (++i >= argc) {
+                return kiln_err_set(err, KILN_STATUS_USAGE, "kiln %s: %s needs two values (%s)",
+                        cmd->name, opt->name, opt->value);
+            }
+            ((const char **)opt->dest)[1] = argv[i];
+        }
     }
     return KILN_STATUS_OK;
 }

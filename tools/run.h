@@ -12,6 +12,7 @@
 #include "common.h"
 #include "engine/generate.h"
 #include "engine/reload.h"
+#include "lab/capture.h"
 #include "prompt.h"
 
 struct run_options {
@@ -23,6 +24,7 @@ struct run_options {
     double temp, top_p, min_p, repeat_penalty;
     int64_t top_k, seed;
     const char *tokens_out;
+    const char *capture[2]; // what, where to; NULL: nothing
 };
 
 struct run_state {
@@ -31,6 +33,7 @@ struct run_state {
     int interactive; // less is said after an answer
     struct kiln_run run;
     struct kiln_sampler *sampler;
+    struct kiln_capture *capture; // NULL: none
     struct kiln_stream stream;
     struct kiln_buf shown;      // of one token, reused
     struct kiln_buf text;       // of the answer

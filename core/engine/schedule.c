@@ -278,7 +278,25 @@ static enum kiln_status trace_step(
     if (!step) {
         return trace->step(trace->arg, NULL, err);
     }
+    const struct kiln_op *ops[KILN_STEP_OPS];
+    void *operands[KILN_STEP_OPS * KILN_PREPARE_OPERANDS] = {0};
+    for (uint32_t op = 0; op < step->n_ops; op++) {
+        ops[op] = &step->ops[op].op;
+        for (uint32_t i = 0; i < step->ops[op].op.n_operands; i++) {
+            uint32_t operand = step->ops[op].tensors[i].operand;
+            operands[op * KILN_PREPARE_OPERANDS + operand] = operand_address(s, step, op, operand);
+        }
+    }
+    const struct kiln_problem problem = {.struct_size = sizeof(problem),
+            .phase = s->phase,
+            .slot = step->slot,
+            .ops = ops,
+            .n_ops = step->n_ops,
+            .layer = step->layer,
+            .world = 1};
     struct kiln_trace_step seen = {.slot = step->slot,
+            .problem = &problem,
+            .operands = operands,
             .plugin = step->plugin->name,
             .variant = step->variant->name,
             .geometry = &step->geometry,

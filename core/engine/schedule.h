@@ -41,6 +41,10 @@ struct kiln_trace_step {
     const struct kiln_geometry *geometry;
     const struct kiln_planned *planned;
     int32_t layer; // -1: outside the layers
+    // What was planned, and where its operands lie on the device: by op * KILN_PREPARE_OPERANDS +
+    // enum kiln_operand, NULL: absent. Valid during the call.
+    const struct kiln_problem *problem;
+    void *const *operands;
 };
 struct kiln_trace {
     enum kiln_status (*step)(void *arg, const struct kiln_trace_step *step, struct kiln_err *err);
