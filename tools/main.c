@@ -18,6 +18,7 @@ static const struct kiln_cmd *const commands[] = {
         &kiln_cmd_bench,
         &kiln_cmd_ab,
         &kiln_cmd_gate,
+        &kiln_cmd_op,
         &kiln_cmd_wall,
         &kiln_cmd_model,
         &kiln_cmd_plugins,
