@@ -39,7 +39,8 @@ struct kiln_capture {
     struct kiln_dev *dev;
     enum state state;
     uint64_t bytes;
-    struct kiln_buf seen; // slots that went by, for the message
+    struct kiln_buf seen; // slots and roles that went by, for the message
+    int32_t last_layer;   // of those
     // Of the call, while it runs.
     json_t *description;
     struct output {
@@ -51,8 +52,7 @@ struct kiln_capture {
 };
 
 enum {
-    ANY_LAYER = -2,
-    MAX_SEEN = 400 // bytes of a message
+    ANY_LAYER = -2
 };
 
 // ---- What to look for ---------------------------------------------------------------------------
@@ -333,9 +333,9 @@ static enum kiln_status end(struct kiln_capture *capture, struct kiln_err *err) 
 
 static void note_seen(struct kiln_capture *capture, const struct kiln_trace_step *step) {
     char one[160];
-    (void)snprintf(one, sizeof(one), step->layer >= 0 ? "%s@%d:%s" : "%s", step->slot, step->layer,
-            step->problem->ops[0]->role);
-    if (capture->seen.len < MAX_SEEN && (!capture->seen.data || !strstr(capture->seen.data, one))) {
+    (void)snprintf(one, sizeof(one), "%s:%s", step->slot, step->problem->ops[0]->role);
+    capture->last_layer = step->layer > capture->last_layer ? step->layer : capture->last_layer;
+    if (!capture->seen.data || !strstr(capture->seen.data, one)) {
         kiln_buf_printf(&capture->seen, "%s%s", capture->seen.len ? ", " : "", one);
     }
 }
@@ -387,9 +387,8 @@ enum kiln_status kiln_capture_end(
         return KILN_STATUS_OK;
     }
     return kiln_err_set(err, KILN_STATUS_USAGE,
-            "--capture: no call of this run fits %s; there were: %s%s", capture->what,
-            capture->seen.data ? capture->seen.data : "none",
-            capture->seen.len >= MAX_SEEN ? " …" : "");
+            "--capture: no call of this run fits %s; there were, in layers 0 to %d and outside: %s",
+            capture->what, capture->last_layer, capture->seen.data ? capture->seen.data : "none");
 }
 
 void kiln_capture_destroy(struct kiln_capture *capture) {

@@ -56,8 +56,8 @@ struct kiln_op_result {
 };
 
 // KILN_STATUS_CONFIG when no binding takes the call, with the reasons. Numbers that are wrong are
-// no error of the call: see kiln_op_passed. The caller ends *result with kiln_op_result_finish, also
-// after a failure.
+// no error of the call: see kiln_op_passed. The caller ends *result with kiln_op_result_finish,
+// also after a failure.
 KILN_MUST_CHECK enum kiln_status kiln_op_run(const struct kiln_op_setup *setup, const char *slot,
         const struct kiln_shape *shape, struct kiln_op_result *result, struct kiln_err *err);
 KILN_MUST_CHECK enum kiln_status kiln_op_replay(const struct kiln_op_setup *setup,

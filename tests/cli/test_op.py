@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""`kiln op` and `kiln run --capture`: one kernel alone, from a shape and from a call of a run, on the CPU and on sim.
+
+usage: test_op.py KILN SOURCE_ROOT. Where there is no NVRTC, sim is left out and said so. Exit status 1 when a
+case fails.
+"""
+import json
+import os
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+
+kiln, source = sys.argv[1:3]
+model = os.path.join(source, "tests/golden/tiny/llama-f32-gqa4x2.gguf")
+failures = 0
+folder = tempfile.TemporaryDirectory()
+env = dict(os.environ, KILN_CACHE_DIR=os.path.join(folder.name, "cache"))
+
+
+def check(what, condition, more=""):
+    global failures
+    print("ok  " if condition else "FAIL", what, "" if condition else more, flush=True)
+    failures += not condition
+
+
+def run(*words, **more):
+    return subprocess.run([kiln, *words], capture_output=True, text=True, check=False, timeout=120, env=env, **more)
+
+
+def op(*words, code=0):
+    result = run("op", *words, "--json")
+    check("kiln op %s ends with %d" % (" ".join(words), code), result.returncode == code, result.stderr)
+    return json.loads(result.stdout) if result.stdout else {}
+
+
+def at(name):
+    return os.path.join(folder.name, name)
+
+
+# ---- From a shape -----------------------------------------------------------------------------------------------------
+
+SHAPES = [
+    ("matmul.q4_K.decode", "m=1,n=96,k=512"),
+    ("matmul.f16.prefill", "m=33,n=65,k=256,with=bias+residual"),
+    ("attention.prefill", "m=17,h=4,hkv=2,hd=64,kv=40"),
+    ("norm", "m=5,k=256"),
+    ("rope_kv", "nt=3,h=4,hkv=1,hd=64,with=norms"),
+    ("activation", "m=4,k=128,act=gelu_tanh"),
+]
+for slot, shape in SHAPES:
+    for doc in (op(slot, "--shape", shape, "--device", "cpu", "-r", "3"),):
+        row = doc["results"][0]
+        check(slot + ": parity passed", doc["passed"] and row["parity"]["passed"] and row["parity"]["worst"] <= 1, row)
+        check(slot + ": measured, warm and cold", doc["grade"] == "measured" and
+              0 < row["warm"]["min_us"] <= row["warm"]["median_us"] <= row["warm"]["max_us"] and
+              row["cold"]["samples"] == 3, row)
+        check(slot + ": an unknown ceiling is no number", doc["peak_tflop_s"] is None, doc)
+
+table = op("attention.prefill", "--shape", "h=4,hkv=2,hd=64", "-ub", "1,16", "-d", "0,50", "--device", "cpu", "-r", "1")
+check("a table over micro-batch and depth", [row["shape"].split(" heads")[0] for row in table["results"]] ==
+      ["m=1 kv=1", "m=1 kv=51", "m=16 kv=16", "m=16 kv=66"], table)
+text = run("op", "attention.prefill", "--shape", "h=4,hkv=2,hd=64", "-ub", "1,16", "--device", "cpu", "-r", "1").stdout
+check("as Markdown", text.count("\n| ") == 4 and "| passed |" in text, text)
+once = op("norm", "--shape", "m=5,k=256", "--device", "cpu", "--once")
+check("--once looks at nothing", once["results"][0]["parity"] is None and once["results"][0]["warm"] is None, once)
+peak = op("matmul.f32.decode", "--shape", "m=1,n=64,k=64", "--device", "cpu", "--peak", "0.5", "-r", "1")
+warm = peak["results"][0]["warm"]
+check("percent of a peak that is given", warm["tflop_s"] is None or
+      abs(warm["peak_pct"] - 200 * warm["tflop_s"]) < 1e-6, warm)
+
+for words, says in [
+        (["--shape", "m=1,windw=64"], "did you mean 'window'"),
+        (["--shape", "m=0"], "from 1 to"),
+        (["--shape", "m=4,nt=4"], "given twice"),
+        (["--shape", "k=100"], "k"),
+        (["-ub", "0"], "-ub takes"),
+        (["--from", "x"], "takes a slot"),
+]:
+    result = run("op", "matmul.q4_K.decode", *words, "--device", "cpu")
+    check("refused: " + " ".join(words), result.returncode == 2 and says in result.stderr, result.stderr)
+result = run("op", "matmul.q4_L.decode", "--device", "cpu")
+check("an unknown slot is bad usage", result.returncode == 2 and "q4_L" in result.stderr, result.stderr)
+
+# ---- Captures ---------------------------------------------------------------------------------------------------------
+
+ids = at("ids")
+with open(ids, "w", encoding="ascii") as file:
+    file.write("1 17 300 4 99\n")
+
+
+def capture(what, to, *words, **more):
+    return run("run", "-m", model, "--prompt-ids", ids, "-n", "2", "--greedy", "--device", "cpu", "--capture", what, to,
+               *words, **more)
+
+
+CALLS = ["attention.prefill@1", "matmul.f32.prefill@0:ffn_down", "matmul.*.decode@1", "rope_kv@0", "norm", "embed"]
+plain = run("run", "-m", model, "--prompt-ids", ids, "-n", "2", "--greedy", "--device", "cpu")
+for number, what in enumerate(CALLS):
+    result = capture(what, at("call%d" % number))
+    check("captured: " + what, result.returncode == 0 and "captured in" in result.stderr, result.stderr)
+    check("and the text is what it was", result.stdout == plain.stdout, result.stdout)
+    doc = op("--from", at("call%d" % number), "--device", "cpu", "-r", "1")
+    seen = doc["results"][0]["captured"]
+    check("replayed: the same bits", seen["passed"] and seen["differ"] == 0 and seen["elements"] > 100, seen)
+with open(at("call1/capture.json"), encoding="utf-8") as file:
+    described = json.load(file)
+check("the role was asked for", described["ops"][0]["role"] == "ffn_down" and described["layer"] == 0, described)
+
+# One number of the captured output changed: the replay fails; a file cut short is no capture.
+bad = at("bad")
+shutil.copytree(at("call0"), bad)
+with open(os.path.join(bad, "op0_out.after.bin"), "r+b") as file:
+    file.seek(64)
+    file.write(struct.pack("<f", 1e3))
+doc = op("--from", bad, "--device", "cpu", "-r", "0", code=1)
+check("a wrong number is found", doc["results"][0]["captured"]["differ"] == 1 and not doc["passed"], doc)
+with open(os.path.join(bad, "op0_q.bin"), "r+b") as file:
+    file.truncate(100)
+result = run("op", "--from", bad, "--device", "cpu")
+check("a file cut short is a bad file", result.returncode == 3 and "op0_q.bin" in result.stderr, result.stderr)
+for key, value in [("n_dims", 9), ("dims", [1 << 40, 1 << 40, 1, 1]), ("strides", [4, 4, 4, 4]), ("operand", "nose"),
+                   ("before", "../ids")]:
+    shutil.rmtree(bad)
+    shutil.copytree(at("call0"), bad)
+    with open(os.path.join(bad, "capture.json"), encoding="utf-8") as file:
+        document = json.load(file)
+    document["ops"][0]["operands"][0][key] = value
+    with open(os.path.join(bad, "capture.json"), "w", encoding="utf-8") as file:
+        json.dump(document, file)
+    result = run("op", "--from", bad, "--device", "cpu")
+    check("refused: %s = %s" % (key, value), result.returncode == 3 and "capture.json" in result.stderr, result.stderr)
+
+result = capture("attention.prefill@0", at("call0"))
+check("a folder with content is refused", result.returncode == 3 and "holds something" in result.stderr, result.stderr)
+os.mkdir(at("empty"))
+result = capture("attention.prefill@0", at("empty"))
+check("an empty one is taken", result.returncode == 0 and "capture.json" in os.listdir(at("empty")), result.stderr)
+result = capture("attention.prefill@9", at("none"))
+check("no such call", result.returncode == 2 and "layers 0 to 1" in result.stderr and "attention.prefill:" in result.stderr and
+      not os.path.exists(at("none")), result.stderr)
+for what in ["attention", "attention.prefill@x", "attention.prefill@-1", "@1", "attention.prefill@1:"]:
+    result = capture(what, at("none"))
+    check("refused: " + what, result.returncode == 2, result.stderr)
+
+
+def small_files():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+
+
+result = capture("attention.prefill@0", at("full/deep"), preexec_fn=small_files)
+check("a disk that takes no more: 3, and nothing is left", result.returncode == 3 and
+      os.listdir(at("full")) == [], result.stderr)
+
+# ---- On sim -----------------------------------------------------------------------------------------------------------
+
+probe = run("op", "norm", "--shape", "m=3,k=256", "--device", "sim", "--json")
+if probe.returncode != 0 and "NVRTC" in probe.stderr:
+    print("no NVRTC here: sim is left out")
+else:
+    doc = json.loads(probe.stdout)
+    check("sim: simulated, parity, no times", doc["grade"] == "simulated" and doc["passed"] and
+          doc["results"][0]["parity"]["passed"] and doc["results"][0]["warm"] is None and
+          doc["results"][0]["warp_instructions"] > 0, doc)
+    doc = op("--from", at("call3"), "--device", "sim", "--sim-check", "all")
+    check("sim replays what the CPU ran", doc["passed"] and doc["results"][0]["plugin"] == "elementwise", doc)
+
+print("%d failed" % failures)
+sys.exit(failures > 0)
