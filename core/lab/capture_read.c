@@ -240,6 +240,53 @@ static enum kiln_status read_problem(const struct reading *r, const json_t *json
     return kiln_slot_check(slot, 0, r->err);
 }
 
+// Integers that kernels find rows by: they must lie within what they point into.
+static int integers_hold(const struct kiln_captured *c, uint32_t op, const struct kiln_tensor *t) {
+    const struct kiln_op *of = c->problem.ops[op];
+    const int32_t *values = c->data[(size_t)op * KILN_SOLO_OPERANDS + t->operand];
+    uint32_t into = t->operand == KILN_OPERAND_IDS        ? KILN_OPERAND_WEIGHT
+                    : t->operand == KILN_OPERAND_N_TOKENS ? KILN_OPERAND_OUT
+                                                          : KILN_OPERAND_K_CACHE;
+    int64_t limit = INT32_MAX - 1;
+    if (t->operand > KILN_OPERAND_N_PAST) {
+        return 1;
+    }
+    for (uint32_t i = 0; i < of->n_operands; i++) {
+        limit = of->operands[i]->operand == into ? of->operands[i]->dims[1] : limit;
+    }
+    int count = t->operand > KILN_OPERAND_POSITIONS; // may be as many as there are
+    const int32_t *used = c->data[(size_t)op * KILN_SOLO_OPERANDS + KILN_OPERAND_N_TOKENS];
+    for (int64_t i = 0; i < t->dims[0] && (!used || i < *used); i++) {
+        if (values[i] < 0 || values[i] >= limit + count) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+// Every input has its bytes, and whoever counts rows counts no more than there are.
+static enum kiln_status check_data(const struct reading *r) {
+    const struct kiln_captured *c = r->captured;
+    for (uint32_t op = 0; op < c->problem.n_ops; op++) {
+        for (uint32_t i = 0; i < c->problem.ops[op]->n_operands; i++) {
+            const struct kiln_tensor *t = c->problem.ops[op]->operands[i];
+            size_t at = (size_t)op * KILN_SOLO_OPERANDS + t->operand;
+            int optional = t->operand == KILN_OPERAND_OUT || c->edges[at] > 0 ||
+                           (t->flags & KILN_TENSOR_INTERNAL) != 0;
+            if (t->operand >= KILN_OPERAND_IDS && t->dtype != KILN_DTYPE_I32) {
+                return bad(r, "a count or an index that is no i32");
+            }
+            if (!c->data[at] && !optional) {
+                return bad(r, "an input without bytes");
+            }
+            if (t->operand >= KILN_OPERAND_IDS && (!c->data[at] || !integers_hold(c, op, t))) {
+                return bad(r, "an index outside of what it points into");
+            }
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
 enum kiln_status kiln_captured_read(
         struct kiln_captured *captured, const char *dir, struct kiln_err *err) {
     *captured = (struct kiln_captured){.device = NULL};
@@ -256,6 +303,9 @@ enum kiln_status kiln_captured_read(
                       : kiln_err_set(err, KILN_STATUS_FILE, "%s:%d: %s", path, problem.line,
                                 problem.text);
         json_decref(json);
+        if (status == KILN_STATUS_OK) {
+            status = check_data(&r);
+        }
     }
     kiln_free(text);
     kiln_free(path);

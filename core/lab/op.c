@@ -332,6 +332,20 @@ static enum kiln_status compare(
     return KILN_STATUS_OK;
 }
 
+static enum kiln_status judge_captured(
+        struct running *r, const struct kiln_captured *c, struct kiln_err *err) {
+    struct kiln_op_case judged;
+    const struct kiln_binding *binding = r->result->binding;
+    enum kiln_status status = kiln_op_case_adopt(
+            &judged, &c->problem, c->data, c->edges, binding->plugin, binding->variant, err);
+    if (status == KILN_STATUS_OK) {
+        status = kiln_op_case_judge(&judged, r->solo, &r->result->verdict, err);
+    }
+    kiln_op_case_finish(&judged);
+    r->result->judged = status == KILN_STATUS_OK;
+    return status;
+}
+
 static enum kiln_status run_captured(
         struct running *r, const struct kiln_captured *c, struct kiln_err *err) {
     int64_t used = count_of(c, 0, KILN_OPERAND_N_TOKENS);
@@ -356,6 +370,7 @@ static enum kiln_status run_captured(
         return KILN_STATUS_OK;
     }
     KILN_TRY(compare(r, c, err));
+    KILN_TRY(judge_captured(r, c, err));
     return take_times(r, err);
 }
 

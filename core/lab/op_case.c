@@ -754,6 +754,53 @@ enum kiln_status kiln_op_case_make(struct kiln_op_case *c, const char *slot,
     return status == KILN_STATUS_OK ? pick_rows(c, err) : status;
 }
 
+// The shape that a problem from elsewhere has, as far as the reference asks for it.
+static struct kiln_shape shape_of(const struct kiln_op_case *c) {
+    const struct kiln_op *op = c->problem.ops[0];
+    const struct kiln_tensor *out = kiln_case_find(c, 0, KILN_OPERAND_OUT);
+    const struct kiln_tensor *weight = kiln_case_find(c, 0, KILN_OPERAND_WEIGHT);
+    const struct kiln_tensor *cache = kiln_case_find(c, 0, KILN_OPERAND_K_CACHE);
+    const int32_t *used = kiln_case_data(c, 0, KILN_OPERAND_N_TOKENS);
+    const int32_t *keys = kiln_case_data(c, 0, KILN_OPERAND_KV_LEN);
+    int64_t rows = out ? out->dims[1] : 1;
+    return (struct kiln_shape){.m = used && *used > 0 && *used < rows ? *used : rows,
+            .n = out ? out->dims[0] : 1,
+            .k = weight ? weight->dims[0] : 1,
+            .n_heads = op->n_heads,
+            .n_kv_heads = op->n_kv_heads,
+            .head_size = op->head_size,
+            .window = op->window,
+            .kv_len = keys    ? *keys
+                      : cache ? cache->dims[1]
+                              : 0,
+            .bound = rows};
+}
+
+enum kiln_status kiln_op_case_adopt(struct kiln_op_case *c, const struct kiln_problem *problem,
+        const void *const *data, const uint32_t *edges, const struct kiln_plugin *plugin,
+        const struct kiln_variant *variant, struct kiln_err *err) {
+    *c = (struct kiln_op_case){.problem = *problem};
+    if (problem->n_ops > KILN_CASE_OPS) {
+        return kiln_err_set(
+                err, KILN_STATUS_USAGE, "no oracle for more than %d ops at once", KILN_CASE_OPS);
+    }
+    size_t count = (size_t)problem->n_ops * KILN_SOLO_OPERANDS;
+    memcpy(c->data, data, count * sizeof(c->data[0]));
+    memcpy(c->edges, edges, count * sizeof(c->edges[0]));
+    for (size_t i = 0; i < count; i++) { // what is there before a call that writes in place
+        for (size_t j = 0; !c->data[i] && c->edges[i] && j < count; j++) {
+            c->data[i] = edges[j] == edges[i] ? data[j] : NULL;
+        }
+    }
+    c->reference = kiln_calloc(1, sizeof(*c->reference));
+    if (!c->reference) {
+        return kiln_err_nomem(err, "a reference");
+    }
+    c->reference->precision = precision_of(plugin, variant);
+    c->shape = shape_of(c);
+    return pick_rows(c, err);
+}
+
 void kiln_op_case_finish(struct kiln_op_case *c) {
     struct kiln_case_reference *ref = c->reference;
     if (ref) {

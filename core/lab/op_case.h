@@ -76,6 +76,12 @@ KILN_MUST_CHECK enum kiln_status kiln_op_case_make(struct kiln_op_case *c, const
         const struct kiln_plugin *plugin, const struct kiln_variant *variant,
         const struct kiln_shape *shape, enum kiln_case_fill fill, uint64_t seed,
         struct kiln_err *err);
+// A problem with numbers from elsewhere, such as a call of a real run: `data` and `edges` as struct
+// kiln_solo_params wants them, every input there, positions and ids within what they point into.
+// All of it outlives the case. The variant is the one that is judged. The same holds of its end.
+KILN_MUST_CHECK enum kiln_status kiln_op_case_adopt(struct kiln_op_case *c,
+        const struct kiln_problem *problem, const void *const *data, const uint32_t *edges,
+        const struct kiln_plugin *plugin, const struct kiln_variant *variant, struct kiln_err *err);
 void kiln_op_case_finish(struct kiln_op_case *c); // a zeroed one is fine
 
 // "m=65 n=257 k=512 q4_K", "m=129 kv=193 heads=28/4 hd=128 window=64": for cases[] and messages.

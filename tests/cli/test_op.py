@@ -106,9 +106,17 @@ for number, what in enumerate(CALLS):
     doc = op("--from", at("call%d" % number), "--device", "cpu", "-r", "1")
     seen = doc["results"][0]["captured"]
     check("replayed: the same bits", seen["passed"] and seen["differ"] == 0 and seen["elements"] > 100, seen)
+    check("and right", doc["results"][0]["parity"]["passed"], doc["results"][0]["parity"])
 with open(at("call1/capture.json"), encoding="utf-8") as file:
     described = json.load(file)
 check("the role was asked for", described["ops"][0]["role"] == "ffn_down" and described["layer"] == 0, described)
+
+# An index that points outside, as in a file made by hand.
+shutil.copytree(at("call5"), at("index"))
+with open(at("index/op0_ids.bin"), "r+b") as file:
+    file.write(struct.pack("<i", 1 << 20))
+result = run("op", "--from", at("index"), "--device", "cpu")
+check("an index outside is refused", result.returncode == 3 and "an index outside" in result.stderr, result.stderr)
 
 # One number of the captured output changed: the replay fails; a file cut short is no capture.
 bad = at("bad")
@@ -167,7 +175,8 @@ else:
           doc["results"][0]["parity"]["passed"] and doc["results"][0]["warm"] is None and
           doc["results"][0]["warp_instructions"] > 0, doc)
     doc = op("--from", at("call3"), "--device", "sim", "--sim-check", "all")
-    check("sim replays what the CPU ran", doc["passed"] and doc["results"][0]["plugin"] == "elementwise", doc)
+    check("sim replays what the CPU ran", doc["passed"] and doc["results"][0]["plugin"] == "elementwise" and
+          doc["results"][0]["parity"]["passed"], doc)
 
 print("%d failed" % failures)
 sys.exit(failures > 0)
