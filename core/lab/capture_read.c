@@ -293,7 +293,7 @@ enum kiln_status kiln_captured_read(
     const struct reading r = {.captured = captured, .dir = dir, .err = err};
     char *path = kiln_asprintf("%s/%s", dir, KILN_CAPTURE_FILE);
     char *text = NULL;
-    size_t size;
+    size_t size = 0;
     json_error_t problem;
     enum kiln_status status = path ? kiln_file_read(path, MAX_JSON, &text, &size, err)
                                    : kiln_err_nomem(err, "a capture");
