@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "common.h"
 #include "lab/ab.h"
+#include "save.h"
 #include "sweep.h"
 #include "twin_run.h"
 
@@ -17,11 +18,13 @@ struct ab_options {
     const char *files[KILN_SIDES];
     struct kiln_sweep_texts texts;
     struct kiln_ab_params params;
+    const char *save;
 };
 
 // What the rows of a sweep add up to.
 struct tally {
     json_t *rows;
+    json_t *origin; // the envelope to keep the result in, or NULL
     int64_t ubatch;
     size_t count, landed, reverted;
 };
@@ -58,18 +61,18 @@ static json_t *row_json(const struct kiln_twin *twin, const struct ab_options *o
             "median_pct", e->median, "interval_pct", e->interval.low, e->interval.high, "noise_pct",
             e->noise, "control_pct", e->control.low, e->control.high, "bar_pct", o->params.bar,
             "looks", (json_int_t)ab->looks, "disturbed", (json_int_t)ab->disturbed, "grade",
-            "measured", "pairs", pairs);
+            kiln_grade_of(twin->dev), "pairs", pairs);
 }
 
 static enum kiln_status print_head(const struct kiln_twin *twin, struct kiln_err *err) {
     struct kiln_buf out = {0};
     kiln_buf_printf(&out,
-            "%s on %s, base against change, measured\n\n"
+            "%s on %s, base against change, %s\n\n"
             "| test | ubatch | base t/s | change t/s | change %% | interval %% | noise %% | pairs "
             "| "
             "verdict |\n"
             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n",
-            twin->model->arch->name, twin->dev->id);
+            twin->model->arch->name, twin->dev->id, kiln_grade_of(twin->dev));
     return kiln_out_buf(&out, err);
 }
 
@@ -123,11 +126,10 @@ static enum kiln_status run_row(void *arg, const struct kiln_workload *load, str
         tally->count++;
         tally->landed += ab.effect.verdict == KILN_VERDICT_LAND;
         tally->reverted += ab.effect.verdict == KILN_VERDICT_REVERT;
-        if (!o->common.json) {
-            status = print_row(o, &ab, tally->ubatch, err);
-        } else if (json_array_append_new(
-                           tally->rows, row_json(place->twin, o, &ab, tally->ubatch)) != 0) {
+        if (json_array_append_new(tally->rows, row_json(place->twin, o, &ab, tally->ubatch)) != 0) {
             status = kiln_err_nomem(err, "the JSON output");
+        } else if (!o->common.json) {
+            status = print_row(o, &ab, tally->ubatch, err);
         }
     }
     kiln_ab_finish(&ab);
@@ -146,7 +148,10 @@ static enum kiln_status run_sweep(struct ab_options *o, const struct kiln_sweep 
         tally->ubatch = kiln_engine_ubatch(run.twin.engine[KILN_SIDE_CHANGE]);
         struct place place = {.options = o, .twin = &run.twin, .tally = tally};
         enum kiln_status status = KILN_STATUS_OK;
-        if (!o->common.json && i == 0) {
+        if (i == 0) {
+            status = kiln_twin_run_origin(&run, "ab", o->save, &tally->origin, err);
+        }
+        if (status == KILN_STATUS_OK && !o->common.json && i == 0) {
             status = print_head(&run.twin, err);
         }
         if (status == KILN_STATUS_OK) {
@@ -158,25 +163,30 @@ static enum kiln_status run_sweep(struct ab_options *o, const struct kiln_sweep 
     return KILN_STATUS_OK;
 }
 
-// The first row's fields at the top, so that a single comparison reads without its list.
-static enum kiln_status print_json(const struct tally *tally, struct kiln_err *err) {
+// The first row's fields at the top, so that a single comparison reads without its list. NULL: out
+// of memory.
+static json_t *document(const struct tally *tally) {
     json_t *first = json_array_get(tally->rows, 0);
-    json_t *document = first ? json_copy(first) : json_object();
-    if (!document || json_object_set(document, "rows", tally->rows) != 0) {
-        json_decref(document);
-        return kiln_err_nomem(err, "the JSON output");
+    json_t *doc = first ? json_copy(first) : json_object();
+    if (!doc || json_object_set(doc, "rows", tally->rows) != 0) {
+        json_decref(doc);
+        return NULL;
     }
-    return kiln_out_json(document, err);
+    return doc;
 }
 
 static enum kiln_status conclude(
         const struct ab_options *o, const struct tally *tally, struct kiln_err *err) {
-    if (o->common.json) {
-        KILN_TRY(print_json(tally, err));
-    }
     if (tally->count == 0) {
         return kiln_err_set(err, KILN_STATUS_USAGE, "nothing to compare: -p and -n are both 0");
     }
+    json_t *doc = document(tally);
+    enum kiln_status status = kiln_save_keep(o->save, tally->origin, doc, err);
+    if (status == KILN_STATUS_OK && o->common.json) {
+        status = kiln_out_json(json_incref(doc), err);
+    }
+    json_decref(doc);
+    KILN_TRY(status);
     if (tally->landed == tally->count) {
         return KILN_STATUS_OK;
     }
@@ -196,6 +206,7 @@ static enum kiln_status compare(struct ab_options *o, struct kiln_err *err) {
         status = conclude(o, &tally, err);
     }
     json_decref(tally.rows);
+    json_decref(tally.origin);
     return status;
 }
 
@@ -229,6 +240,7 @@ static enum kiln_status run(
                     1048576},
             {"--device", NULL, KILN_OPT_STRING, &o.common.device, "D",
                     "cpu, cuda[:N], sim[:sm_XX] or auto", 0, 0},
+            KILN_SAVE_OPTION(&o.save),
             KILN_COMMON_CONFIG(&o.common),
             KILN_COMMON_OUTPUT(&o.common),
             KILN_OPT_END,

@@ -4,6 +4,8 @@
 #include "base/mem.h"
 #include "common.h"
 #include "lab/audit.h"
+#include "lab/save.h"
+#include "save.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -17,7 +19,7 @@ struct side {
 
 struct audit_run {
     struct kiln_common common;
-    const char *targets;
+    const char *targets, *save;
     struct kiln_opt_list words; // slots; with --diff two files before them
     int64_t tokens;
     int diff;
@@ -74,15 +76,59 @@ static enum kiln_status audit_side(
     return kiln_audit_compile(&side->audit, &side->set, run->jit, err);
 }
 
+// NULL: out of memory.
+static json_t *document(const struct audit_run *run) {
+    const struct kiln_audit *base = &run->sides[0].audit, *change = &run->sides[1].audit;
+    json_t *rows = run->diff ? kiln_audit_diff_json(base, change) : kiln_audit_json(base);
+    return json_pack("{s:o, s:I, s:s, s:s?}", run->diff ? "diff" : "kernels", rows, "tokens",
+            (json_int_t)run->tokens, "model", run->common.model ? run->common.model : "7b sample",
+            "registers_unknown", base->no_compiler);
+}
+
+// Keeps the document where it was asked for. The devices need not be there: no driver.
+static enum kiln_status keep(const struct audit_run *run, json_t *doc, struct kiln_err *err) {
+    const struct side *last = &run->sides[run->diff ? 1 : 0];
+    const struct kiln_device *device = &last->set.devices[0].desc;
+    struct kiln_buf targets = {0};
+    json_t *saved = NULL;
+    if (!run->save) {
+        return doc ? KILN_STATUS_OK : kiln_err_nomem(err, "the JSON output");
+    }
+    for (size_t i = 0; i < last->set.n_targets; i++) {
+        kiln_buf_printf(&targets, "%s%s", i > 0 ? "," : "", last->set.devices[i].desc.target);
+    }
+    const struct kiln_save_origin origin = {.version = KILN_VERSION,
+            .kind = "audit",
+            .grade = "derived",
+            .device = device->name,
+            .device_id = device->target,
+            .target = targets.data,
+            .device_kind = device->kind,
+            .registry = run->registry,
+            .config = last->config,
+            .base = run->diff ? run->sides[0].config : NULL};
+    enum kiln_status status = targets.failed ? kiln_err_nomem(err, "the JSON output")
+                                             : kiln_save_make(&origin, json_object(), &saved, err);
+    if (status == KILN_STATUS_OK) {
+        status = kiln_save_keep(run->save, saved, doc, err);
+    }
+    json_decref(saved);
+    kiln_buf_finish(&targets);
+    return status;
+}
+
 static enum kiln_status print(const struct audit_run *run, struct kiln_err *err) {
     const struct kiln_audit *base = &run->sides[0].audit, *change = &run->sides[1].audit;
-    if (run->common.json) {
-        json_t *rows = run->diff ? kiln_audit_diff_json(base, change) : kiln_audit_json(base);
-        return kiln_out_json(json_pack("{s:o, s:I, s:s, s:s?}", run->diff ? "diff" : "kernels",
-                                     rows, "tokens", (json_int_t)run->tokens, "model",
-                                     run->common.model ? run->common.model : "7b sample",
-                                     "registers_unknown", base->no_compiler),
-                err);
+    if (run->common.json || run->save) {
+        json_t *doc = document(run);
+        enum kiln_status status = keep(run, doc, err);
+        if (status == KILN_STATUS_OK && run->common.json) {
+            status = kiln_out_json(json_incref(doc), err);
+        }
+        json_decref(doc);
+        if (status != KILN_STATUS_OK || run->common.json) {
+            return status;
+        }
     }
     struct kiln_buf out = {0};
     if (run->diff) {
@@ -151,6 +197,7 @@ static enum kiln_status run_audit(
                     "BASE.ini CHANGE.ini stand before the slots: what differs between them", 0, 0},
             {"--tokens", NULL, KILN_OPT_INT, &run->tokens, "N", "of the prefill (default: 3325)", 1,
                     1048576},
+            KILN_SAVE_OPTION(&run->save),
             KILN_COMMON_MODEL(&run->common),
             {"-t", "--threads", KILN_OPT_INT, &run->common.threads, "N",
                     "compiles at once (default: all cores)", 1, 1024},

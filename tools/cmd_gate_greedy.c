@@ -4,6 +4,7 @@
 #include "common.h"
 #include "lab/greedy.h"
 #include "lab/prompts.h"
+#include "save.h"
 #include "twin_run.h"
 
 #include <inttypes.h>
@@ -13,7 +14,7 @@
 struct greedy_options {
     struct kiln_common common;
     const char *files[KILN_SIDES];
-    const char *prompts;
+    const char *prompts, *save;
     int64_t n, seed;
     int greedy;
 };
@@ -33,7 +34,7 @@ static json_t *case_json(const struct kiln_twin *twin, size_t prompt, int64_t n_
     json_t *detail = json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:f, s:s}", "prompt",
             (json_int_t)prompt, "n_prompt", (json_int_t)n_prompt, "steps", (json_int_t)g->steps,
             "fork", (json_int_t)g->fork, "min_gap", (double)g->min_gap, "min_gap_step",
-            (json_int_t)g->min_step, "noise", (double)g->noise, "grade", "measured");
+            (json_int_t)g->min_step, "noise", (double)g->noise, "grade", kiln_grade_of(twin->dev));
     if (detail && g->fork >= 0) {
         json_object_set_new(detail, "base", side_json(twin, &g->at_fork.top[0]));
         json_object_set_new(detail, "change", side_json(twin, &g->at_fork.top[1]));
@@ -113,7 +114,8 @@ static enum kiln_status announce(struct kiln_twin *twin, json_t **extra, struct 
 }
 
 static enum kiln_status judge(
-        const struct greedy_options *o, struct kiln_twin *twin, struct kiln_err *err) {
+        const struct greedy_options *o, struct kiln_twin_run *run, struct kiln_err *err) {
+    struct kiln_twin *twin = &run->twin;
     struct kiln_prompts prompts;
     struct kiln_gate_tally tally = {0};
     json_t *extra = NULL;
@@ -123,6 +125,10 @@ static enum kiln_status judge(
     }
     if (status == KILN_STATUS_OK) {
         status = kiln_gate_start(&tally, err);
+        tally.save = o->save;
+    }
+    if (status == KILN_STATUS_OK) {
+        status = kiln_twin_run_origin(run, "gate", o->save, &tally.origin, err);
     }
     if (status == KILN_STATUS_OK) {
         status = run_prompts(o, twin, &prompts, &tally, err);
@@ -155,6 +161,7 @@ static enum kiln_status run(
                     0},
             {"--seed", NULL, KILN_OPT_INT, &o.seed, "S", "accepted; greedy draws nothing", 0, 0},
             KILN_COMMON_ENGINE(&o.common),
+            KILN_SAVE_OPTION(&o.save),
             KILN_COMMON_CONFIG(&o.common),
             KILN_COMMON_OUTPUT(&o.common),
             KILN_OPT_END,
@@ -168,7 +175,7 @@ static enum kiln_status run(
     }
     struct kiln_twin_run run;
     KILN_TRY(kiln_twin_run_open(&run, &o.common, o.files, err));
-    enum kiln_status status = judge(&o, &run.twin, err);
+    enum kiln_status status = judge(&o, &run, err);
     kiln_twin_run_close(&run);
     return status;
 }

@@ -4,6 +4,7 @@
 #include "common.h"
 #include "lab/prompts.h"
 #include "lab/tolerance.h"
+#include "save.h"
 #include "twin_run.h"
 
 #include <inttypes.h>
@@ -14,7 +15,7 @@
 struct tolerance_options {
     struct kiln_common common;
     const char *files[KILN_SIDES];
-    const char *prompts;
+    const char *prompts, *save;
     double bound, max_kl;
 };
 
@@ -31,11 +32,12 @@ static int passes(const struct tolerance_options *o, const struct kiln_tolerance
     return same && t->change.flips_above == 0 && (o->max_kl <= 0 || t->change.kl_mean <= o->max_kl);
 }
 
-static json_t *case_json(size_t prompt, const struct kiln_tolerance *t) {
+static json_t *case_json(
+        const struct kiln_twin *twin, size_t prompt, const struct kiln_tolerance *t) {
     return json_pack("{s:I, s:f, s:f, s:o, s:o, s:s}", "prompt", (json_int_t)prompt, "bound",
             (double)t->bound, "self_noise", (double)t->self.noise, "control",
             t->control.rows > 0 ? closeness_json(&t->control) : json_null(), "change",
-            closeness_json(&t->change), "grade", "measured");
+            closeness_json(&t->change), "grade", kiln_grade_of(twin->dev));
 }
 
 static void print_closeness(
@@ -83,20 +85,25 @@ static enum kiln_status run_prompts(const struct tolerance_options *o, struct ki
                     (double)t.self.noise);
         }
         kiln_tolerance_add(sum, &t);
-        KILN_TRY(kiln_gate_case(
-                tally, passes(o, &t) ? KILN_GATE_PASSED : KILN_GATE_FAILED, case_json(i, &t), err));
+        KILN_TRY(kiln_gate_case(tally, passes(o, &t) ? KILN_GATE_PASSED : KILN_GATE_FAILED,
+                case_json(twin, i, &t), err));
     }
     return KILN_STATUS_OK;
 }
 
 static enum kiln_status judge(
-        const struct tolerance_options *o, struct kiln_twin *twin, struct kiln_err *err) {
+        const struct tolerance_options *o, struct kiln_twin_run *run, struct kiln_err *err) {
+    struct kiln_twin *twin = &run->twin;
     struct kiln_prompts prompts;
     struct kiln_gate_tally tally = {0};
     struct kiln_tolerance sum = {0};
     enum kiln_status status = kiln_prompts_read(&prompts, o->prompts, twin->model->tokenizer, err);
     if (status == KILN_STATUS_OK) {
         status = kiln_gate_start(&tally, err);
+        tally.save = o->save;
+    }
+    if (status == KILN_STATUS_OK) {
+        status = kiln_twin_run_origin(run, "gate", o->save, &tally.origin, err);
     }
     if (status == KILN_STATUS_OK) {
         status = run_prompts(o, twin, &prompts, &tally, &sum, err);
@@ -105,7 +112,8 @@ static enum kiln_status judge(
         status = print_sum(&sum, err);
     }
     if (status == KILN_STATUS_OK) {
-        status = kiln_gate_conclude(&tally, "tolerance", o->common.json, case_json(0, &sum), err);
+        status = kiln_gate_conclude(
+                &tally, "tolerance", o->common.json, case_json(twin, 0, &sum), err);
     }
     kiln_gate_finish(&tally);
     kiln_prompts_finish(&prompts);
@@ -132,6 +140,7 @@ static enum kiln_status run(
             {"--prompts", NULL, KILN_OPT_STRING, (void *)&o.prompts, "FILE",
                     "a text a line, or separated by lines of ---, or .jsonl", 0, 0},
             KILN_COMMON_ENGINE(&o.common),
+            KILN_SAVE_OPTION(&o.save),
             KILN_COMMON_CONFIG(&o.common),
             KILN_COMMON_OUTPUT(&o.common),
             KILN_OPT_END,
@@ -150,7 +159,7 @@ static enum kiln_status run(
     }
     struct kiln_twin_run run;
     KILN_TRY(kiln_twin_run_open(&run, &o.common, o.files, err));
-    enum kiln_status status = judge(&o, &run.twin, err);
+    enum kiln_status status = judge(&o, &run, err);
     kiln_twin_run_close(&run);
     return status;
 }

@@ -1,21 +1,16 @@
 // cmd_wall: where the time of a prefill or decode goes, and what a lever could bring at most.
 #include "cmd.h"
 
-#include "base/file.h"
-#include "base/mem.h"
 #include "common.h"
+#include "lab/save.h"
 #include "lab/wall.h"
+#include "save.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-enum {
-    MAX_SAVED = 1 << 24
-};
 
 struct wall_options {
     struct kiln_common common;
@@ -36,9 +31,7 @@ static json_t *slice_json(const struct kiln_wall *wall, const struct kiln_wall_s
 static json_t *document(const struct wall_options *o, const struct kiln_session *session,
         const struct kiln_wall *wall) {
     char date[32];
-    time_t now = time(NULL);
-    struct tm utc;
-    strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    kiln_save_date(date, sizeof(date));
     json_t *slices = json_array();
     for (size_t i = 0; slices && i < wall->n; i++) {
         json_array_append_new(slices, slice_json(wall, &wall->slices[i]));
@@ -50,7 +43,8 @@ static json_t *document(const struct wall_options *o, const struct kiln_session 
             (json_int_t)o->params.load.n_prompt, "n_gen", (json_int_t)o->params.load.n_gen,
             "n_depth", (json_int_t)o->params.load.depth, "runs", (json_int_t)wall->runs, "wall_ms",
             wall->wall * 1e3, "host_ms", wall->host * 1e3, "instrumenting_ms",
-            (wall->traced - wall->wall) * 1e3, "grade", "measured", "slices", slices);
+            (wall->traced - wall->wall) * 1e3, "grade", kiln_grade_of(session->dev), "slices",
+            slices);
 }
 
 // ---- Text ---------------------------------------------------------------------------------------
@@ -157,11 +151,11 @@ static enum kiln_status add_levers(const struct wall_options *o, const struct ki
 
 // ---- An older wall ------------------------------------------------------------------------------
 
-static double saved_slot_ms(const json_t *saved, const char *slot) {
+static double saved_slot_ms(const json_t *wall, const char *slot) {
     double ms = 0;
     size_t i;
     const json_t *slice;
-    json_array_foreach(json_object_get(saved, "slices"), i, slice) {
+    json_array_foreach(json_object_get(wall, "slices"), i, slice) {
         const char *name = json_string_value(json_object_get(slice, "slot"));
         if (name && strcmp(name, slot) == 0) {
             ms += json_number_value(json_object_get(slice, "ms"));
@@ -171,40 +165,47 @@ static double saved_slot_ms(const json_t *saved, const char *slot) {
 }
 
 static enum kiln_status read_saved(const char *path, json_t **saved, struct kiln_err *err) {
-    char *text;
-    size_t size;
-    json_error_t problem;
-    KILN_TRY(kiln_file_read(path, MAX_SAVED, &text, &size, err));
-    *saved = json_loadb(text, size, 0, &problem);
-    kiln_free(text);
-    if (!*saved) {
-        return kiln_err_set(err, KILN_STATUS_FILE, "%s:%d: %s", path, problem.line, problem.text);
-    }
-    if (!json_is_array(json_object_get(*saved, "slices")) ||
-            !json_is_number(json_object_get(*saved, "wall_ms"))) {
+    KILN_TRY(kiln_save_read(path, saved, err));
+    const json_t *wall = kiln_save_result(*saved);
+    if (!json_is_array(json_object_get(wall, "slices")) ||
+            !json_is_number(json_object_get(wall, "wall_ms"))) {
         json_decref(*saved);
+        *saved = NULL;
         return kiln_err_set(err, KILN_STATUS_FILE,
                 "%s: no \"slices\" and \"wall_ms\": not what `kiln wall --save` writes", path);
     }
     return KILN_STATUS_OK;
 }
 
-// What the older wall was taken of and this one is not.
-static void warn_if_stale(const char *path, const json_t *saved, const json_t *now) {
+// What the older wall was taken of and this one is not. Both as kiln_save_read gives them.
+static enum kiln_status warn_if_stale(
+        const char *path, const json_t *saved, const json_t *now, struct kiln_err *err) {
     static const char *const keys[] = {
             "device_name", "weight_bytes", "n_prompt", "n_gen", "n_depth"};
+    const json_t *then = kiln_save_result(saved), *wall = kiln_save_result(now);
+    struct kiln_buf text = {0};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        if (!json_equal(json_object_get(saved, keys[i]), json_object_get(now, keys[i]))) {
-            fprintf(stderr, "%s: stale: its %s is another\n", path, keys[i]);
+        if (!json_equal(json_object_get(then, keys[i]), json_object_get(wall, keys[i]))) {
+            kiln_buf_printf(&text, "its %s is another\n", keys[i]);
         }
     }
+    kiln_save_differences(saved, now, &text);
+    for (const char *line = text.data; line && *line;) {
+        size_t len = strcspn(line, "\n");
+        fprintf(stderr, "%s: stale: %.*s\n", path, (int)len, line);
+        line += len + (line[len] == '\n');
+    }
+    int failed = text.failed;
+    kiln_buf_finish(&text);
+    return failed ? kiln_err_nomem(err, "a comparison") : KILN_STATUS_OK;
 }
 
 static enum kiln_status print_against(const struct kiln_wall *wall, const json_t *saved,
         const json_t *now, const char *path, struct kiln_err *err) {
     struct kiln_buf out = {0};
+    const json_t *older = kiln_save_result(saved);
     const char *date = json_string_value(json_object_get(saved, "date"));
-    warn_if_stale(path, saved, now);
+    KILN_TRY(warn_if_stale(path, saved, now, err));
     kiln_buf_printf(&out,
             "\nagainst %s (%s)\n| slot | then ms | now ms | ratio |\n"
             "| --- | ---: | ---: | ---: |\n",
@@ -216,12 +217,12 @@ static enum kiln_status print_against(const struct kiln_wall *wall, const json_t
             first++;
         }
         if (first == i) { // each slot once
-            double then = saved_slot_ms(saved, slot), ms = kiln_wall_slot(wall, slot) * 1e3;
+            double then = saved_slot_ms(older, slot), ms = kiln_wall_slot(wall, slot) * 1e3;
             kiln_buf_printf(&out, "| %s | %.3f | %.3f | %.3f |\n", slot, then, ms,
                     then > 0 ? ms / then : 0.0);
         }
     }
-    double then = json_number_value(json_object_get(saved, "wall_ms"));
+    double then = json_number_value(json_object_get(older, "wall_ms"));
     kiln_buf_printf(&out, "| wall | %.3f | %.3f | %.3f |\n", then, wall->wall * 1e3,
             wall->wall * 1e3 / then);
     return kiln_out_buf(&out, err);
@@ -229,33 +230,21 @@ static enum kiln_status print_against(const struct kiln_wall *wall, const json_t
 
 // ---- The command --------------------------------------------------------------------------------
 
-static enum kiln_status save(const char *path, const json_t *doc, struct kiln_err *err) {
-    struct kiln_buf text = {0};
-    enum kiln_status status = kiln_json_print(doc, &text, err);
-    if (status == KILN_STATUS_OK) {
-        status = kiln_file_write(path, text.data, text.len, err);
-    }
-    kiln_buf_finish(&text);
-    return status;
-}
-
 static enum kiln_status show(const struct wall_options *o, const struct kiln_session *session,
-        const struct kiln_wall *wall, json_t *doc, json_t *saved, struct kiln_err *err) {
-    json_t *levers = json_array();
-    if (!doc || json_object_set_new(doc, "levers", levers) != 0) {
+        const struct kiln_wall *wall, json_t *kept, json_t *saved, struct kiln_err *err) {
+    json_t *levers = json_array(), *doc = json_object_get(kept, "result");
+    if (json_object_set_new(doc, "levers", levers) != 0) {
         return kiln_err_nomem(err, "the JSON output");
     }
     if (!o->common.json) {
         KILN_TRY(print_wall(o, session, wall, err));
     }
     KILN_TRY(add_levers(o, wall, levers, err));
-    if (o->save) {
-        KILN_TRY(save(o->save, doc, err));
-    }
+    KILN_TRY(kiln_save_keep(o->save, kept, doc, err));
     if (o->common.json) {
         return kiln_out_json(json_incref(doc), err);
     }
-    return saved ? print_against(wall, saved, doc, o->against, err) : KILN_STATUS_OK;
+    return saved ? print_against(wall, saved, kept, o->against, err) : KILN_STATUS_OK;
 }
 
 static enum kiln_status measure(struct wall_options *o, json_t *saved, struct kiln_err *err) {
@@ -268,9 +257,13 @@ static enum kiln_status measure(struct wall_options *o, json_t *saved, struct ki
     struct kiln_wall wall;
     enum kiln_status status = kiln_wall_run(&run.session, &o->params, &wall, err);
     if (status == KILN_STATUS_OK) {
-        json_t *doc = document(o, &run.session, &wall);
-        status = show(o, &run.session, &wall, doc, saved, err);
-        json_decref(doc);
+        json_t *kept = NULL;
+        status = kiln_save_of("wall", run.session.dev, run.registry, run.config, NULL,
+                document(o, &run.session, &wall), &kept, err);
+        if (status == KILN_STATUS_OK) {
+            status = show(o, &run.session, &wall, kept, saved, err);
+        }
+        json_decref(kept);
     }
     kiln_wall_finish(&wall);
     kiln_run_close(&run);
@@ -303,8 +296,7 @@ static enum kiln_status run(
                     10000},
             {"--lever", NULL, KILN_OPT_LIST, &o.levers, "SLOT=PCT",
                     "what a change of a slot's time brings at most: attention.prefill=-11%", 0, 0},
-            {"--save", NULL, KILN_OPT_STRING, (void *)&o.save, "FILE", "keep the result as JSON", 0,
-                    0},
+            KILN_SAVE_OPTION(&o.save),
             {"--against", NULL, KILN_OPT_STRING, (void *)&o.against, "FILE",
                     "compare with a result kept before", 0, 0},
             KILN_COMMON_ENGINE(&o.common),

@@ -2,6 +2,7 @@
 #include "gate.h"
 
 #include "common.h"
+#include "save.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -15,6 +16,7 @@ enum kiln_status kiln_gate_start(struct kiln_gate_tally *tally, struct kiln_err 
 
 void kiln_gate_finish(struct kiln_gate_tally *tally) {
     json_decref(tally->cases);
+    json_decref(tally->origin);
     *tally = (struct kiln_gate_tally){0};
 }
 
@@ -32,31 +34,34 @@ enum kiln_status kiln_gate_case(struct kiln_gate_tally *tally, enum kiln_gate_re
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status print_json(const struct kiln_gate_tally *tally, const char *gate,
-        const char *verdict, struct json_t *extra, struct kiln_err *err) {
-    json_t *document = json_pack("{s:s, s:s, s:I, s:I, s:I, s:O}", "gate", gate, "verdict", verdict,
+// NULL: out of memory.
+static json_t *document(const struct kiln_gate_tally *tally, const char *gate, const char *verdict,
+        struct json_t *extra) {
+    json_t *doc = json_pack("{s:s, s:s, s:I, s:I, s:I, s:O}", "gate", gate, "verdict", verdict,
             "passed", (json_int_t)tally->passed, "failed", (json_int_t)tally->failed, "skipped",
             (json_int_t)tally->skipped, "cases", tally->cases);
-    if (document && extra && json_object_update(document, extra) != 0) {
-        json_decref(document);
-        document = NULL;
+    if (doc && extra && json_object_update(doc, extra) != 0) {
+        json_decref(doc);
+        return NULL;
     }
-    return kiln_out_json(document, err);
+    return doc;
 }
 
 enum kiln_status kiln_gate_conclude(struct kiln_gate_tally *tally, const char *gate, int json,
         struct json_t *extra, struct kiln_err *err) {
     int good = tally->failed == 0 && tally->passed > 0;
-    enum kiln_status status;
-    if (json) {
-        status = print_json(tally, gate, good ? "PASS" : "FAIL", extra, err);
-    } else {
+    json_t *doc = document(tally, gate, good ? "PASS" : "FAIL", extra);
+    enum kiln_status status = kiln_save_keep(tally->save, tally->origin, doc, err);
+    json_decref(extra);
+    if (status == KILN_STATUS_OK && json) {
+        status = kiln_out_json(json_incref(doc), err);
+    } else if (status == KILN_STATUS_OK) {
         struct kiln_buf out = {0};
         kiln_buf_printf(&out, "%" PRId64 " passed, %" PRId64 " failed, %" PRId64 " skipped\n",
                 tally->passed, tally->failed, tally->skipped);
         status = kiln_out_buf(&out, err);
     }
-    json_decref(extra);
+    json_decref(doc);
     if (status != KILN_STATUS_OK || good) {
         return status;
     }

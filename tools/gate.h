@@ -9,6 +9,8 @@ struct json_t;
 struct kiln_gate_tally {
     struct json_t *cases; // array
     int64_t passed, failed, skipped;
+    const char *save;      // where kiln_gate_conclude keeps the document; NULL: nowhere
+    struct json_t *origin; // the envelope that it goes into (kiln_save_of); the tally's
 };
 
 enum kiln_gate_result {
@@ -27,7 +29,7 @@ KILN_MUST_CHECK enum kiln_status kiln_gate_case(struct kiln_gate_tally *tally,
 
 // The last line, "166 passed, 0 failed, 3 skipped", or with `json` the document {gate, verdict,
 // passed, failed, skipped, cases, …members of extra}; takes `extra` (an object, or NULL). CHECK
-// when a case failed or none passed.
+// when a case failed or none passed. What is to be kept is kept in either case.
 KILN_MUST_CHECK enum kiln_status kiln_gate_conclude(struct kiln_gate_tally *tally, const char *gate,
         int json, struct json_t *extra, struct kiln_err *err);
 

@@ -2,6 +2,9 @@
 #include "twin_run.h"
 
 #include "common.h"
+#include "save.h"
+
+#include <jansson.h>
 
 static enum kiln_status open_config(struct kiln_twin_run *run, const struct kiln_common *common,
         enum kiln_side side, const char *file, struct kiln_err *err) {
@@ -46,6 +49,16 @@ enum kiln_status kiln_twin_run_open(struct kiln_twin_run *run, const struct kiln
         kiln_twin_run_close(run);
     }
     return status;
+}
+
+enum kiln_status kiln_twin_run_origin(const struct kiln_twin_run *run, const char *kind,
+        const char *path, struct json_t **origin, struct kiln_err *err) {
+    *origin = NULL;
+    if (!path) {
+        return KILN_STATUS_OK;
+    }
+    return kiln_save_of(kind, run->twin.dev, run->registry, run->config[KILN_SIDE_CHANGE],
+            run->config[KILN_SIDE_BASE], json_object(), origin, err);
 }
 
 void kiln_twin_run_close(struct kiln_twin_run *run) {

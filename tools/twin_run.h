@@ -18,6 +18,10 @@ struct kiln_twin_run {
 KILN_MUST_CHECK enum kiln_status kiln_twin_run_open(struct kiln_twin_run *run,
         const struct kiln_common *common, const char *const files[KILN_SIDES],
         struct kiln_err *err);
+// The envelope of a comparison's result (kiln_save_of), its result still empty; NULL where path is
+// NULL. The caller owns *origin.
+KILN_MUST_CHECK enum kiln_status kiln_twin_run_origin(const struct kiln_twin_run *run,
+        const char *kind, const char *path, struct json_t **origin, struct kiln_err *err);
 void kiln_twin_run_close(struct kiln_twin_run *run); // a zeroed one is fine
 
 #endif

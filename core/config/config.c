@@ -281,3 +281,16 @@ enum kiln_status kiln_config_add_set(
     kiln_free(value);
     return status;
 }
+
+int kiln_config_variant(const struct kiln_config *config, size_t index,
+        const struct kiln_plugin **plugin, const struct kiln_variant **variant) {
+    for (size_t i = 0; i < config->n_rules; i++) {
+        const struct kiln_rule *rule = &config->rules[i];
+        if (rule->variant && index-- == 0) {
+            *plugin = rule->plugin;
+            *variant = rule->variant;
+            return 1;
+        }
+    }
+    return 0;
+}

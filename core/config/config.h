@@ -129,6 +129,11 @@ KILN_MUST_CHECK enum kiln_status kiln_config_bind(struct kiln_config *config,
         const struct kiln_bind_query *query, unsigned skip, const struct kiln_binding **binding,
         struct kiln_err *err);
 
+// The variants that sections bind, in the order in which they are tried; one may come twice.
+// Policies of kiln's own and what no loaded plugin has are not among them. 0 past the end.
+int kiln_config_variant(const struct kiln_config *config, size_t index,
+        const struct kiln_plugin **plugin, const struct kiln_variant **variant);
+
 // The effective config as INI text, each value with where it came from as a comment; the result
 // reads back as the same config. Appends.
 void kiln_config_show(const struct kiln_config *config, struct kiln_buf *text);

@@ -90,6 +90,7 @@ struct kiln_dev {
     struct kiln_device desc;
     char id[32];            // "cpu", "cuda:0", "sim:sm_80"
     char bus_id[32];        // PCI address of a card, "0000:1b:00.0"; empty where there is none
+    char driver[32];        // "CUDA 13.0": what the driver offers; empty where there is none
     struct kiln_pool *pool; // threads for work that stays on the host; owned; NULL on a side
     struct kiln_dev_counts counts;
 };

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ typedef int (*init_fn)(void);
 typedef int (*handle_fn)(const char *uuid_or_bus, void **device);
 typedef int (*clock_fn)(void *device, unsigned type, unsigned *mhz);
 typedef int (*number_fn)(void *device, unsigned *number);
+typedef int (*text_fn)(char *text, unsigned size);
 typedef int (*reasons_fn)(void *device, unsigned long long *reasons);
 
 struct kiln_health_reader {
@@ -30,6 +32,7 @@ struct kiln_health_reader {
     init_fn shutdown;
     clock_fn clock, temperature;
     number_fn power;
+    text_fn driver;
     reasons_fn reasons;
 };
 
@@ -67,6 +70,7 @@ struct kiln_health_reader *kiln_health_open(const struct kiln_dev *dev) {
     find(reader->library, "nvmlDeviceGetTemperature", (void *)&reader->temperature);
     find(reader->library, "nvmlDeviceGetPowerUsage", (void *)&reader->power);
     find(reader->library, "nvmlDeviceGetCurrentClocksThrottleReasons", (void *)&reader->reasons);
+    find(reader->library, "nvmlSystemGetDriverVersion", (void *)&reader->driver);
     if (!open_device(reader, dev)) {
         kiln_health_close(reader);
         return NULL;
@@ -109,6 +113,16 @@ struct kiln_health kiln_health_read(const struct kiln_health_reader *reader) {
         health.throttle = reasons & (SLOWED | POWER_CAP);
     }
     return health;
+}
+
+void kiln_health_driver(const struct kiln_dev *dev, char *text, size_t size) {
+    char version[80] = ""; // NVML writes at most 80
+    struct kiln_health_reader *reader = kiln_health_open(dev);
+    if (reader && reader->driver && reader->driver(version, sizeof(version)) != 0) {
+        version[0] = '\0';
+    }
+    kiln_health_close(reader);
+    snprintf(text, size, "%s%s%s", dev->driver, version[0] ? ", " : "", version);
 }
 
 int kiln_health_disturbed(const struct kiln_health *health, int32_t usual) {

@@ -23,6 +23,10 @@ struct kiln_health_reader *kiln_health_open(const struct kiln_dev *dev);
 void kiln_health_close(struct kiln_health_reader *reader); // NULL is fine
 struct kiln_health kiln_health_read(const struct kiln_health_reader *reader);
 
+// The driver of a device with the version that its maker gives it: "CUDA 13.0, 580.65.06"; without
+// the latter where NVML does not tell, empty where there is no driver. text: at least 128 bytes.
+void kiln_health_driver(const struct kiln_dev *dev, char *text, size_t size);
+
 // Whether the card was held down by heat, or its SM clock left `usual` (MHz, 0: unknown) by more
 // than 3 %.
 int kiln_health_disturbed(const struct kiln_health *health, int32_t usual);

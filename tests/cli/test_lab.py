@@ -45,9 +45,27 @@ def document(what, args, code):
         return {}, result
 
 
-def ab_cases(base, int8):
+def kept(what, path, kind, result):
+    """The file that --save wrote holds what --json printed, and says what it was taken of."""
+    try:
+        with open(path, encoding="utf-8") as text:
+            saved = json.load(text)
+    except (OSError, ValueError):
+        saved = {}
+    check(what + ": kept", saved.get("kind") == kind and saved["result"] == json.loads(result.stdout)
+          and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", saved["date"]) and saved["driver"] is None
+          and re.fullmatch("[0-9a-f]{16}", saved["sources"]) and "[engine]" in saved["config"] and saved["kiln"]
+          and saved["device"] and saved["grade"] in ("measured", "derived", "simulated"), result)
+    return saved
+
+
+def ab_cases(folder, base, int8):
     shape = ["-m", model, "--device", "cpu", "-p", "16", "-r", "6"]
-    ab, result = document("ab: one comparison", ["ab", base, int8, *shape], (0, 1))
+    saved = os.path.join(folder, "ab.json")
+    ab, result = document("ab: one comparison", ["ab", base, int8, *shape, "--save", saved], (0, 1))
+    both = kept("ab", saved, "ab", result)
+    check("ab: both configs are kept", "exact_q8" in both.get("config", "") and "base_config" in both
+          and "exact_q8" not in both["base_config"] and both["sources"] != both["base_sources"], result)
     pairs = ab.get("pairs", [])
     check("ab: fields", ab.get("verdict") in ("LAND", "REVERT", "NEUTRAL") and len(pairs) == 6
           and ab["grade"] == "measured" and ab["interval_pct"][0] <= ab["median_pct"] <= ab["interval_pct"][1]
@@ -76,7 +94,10 @@ def gate_cases(folder, base, int8, float_sums):
         for start in (1, 20):
             out.write(json.dumps({"prompt_ids": list(range(start, start + 12))}) + "\n")
     shape = ["-m", model, "--device", "cpu", "--prompts", prompts]
-    gate, result = document("greedy: the same config", ["gate", "greedy", base, base, *shape, "-n", "8"], 0)
+    saved = os.path.join(folder, "gate.json")
+    gate, result = document("greedy: the same config",
+                            ["gate", "greedy", base, base, *shape, "-n", "8", "--save", saved], 0)
+    kept("greedy", saved, "gate", result)
     check("greedy: identical", gate.get("verdict") == "PASS" and gate["passed"] == 2 and gate["failed"] == 0
           and not gate["regroups"] and all(c["fork"] == -1 and c["noise"] == 0 and c["steps"] == 8
                                            for c in gate["cases"]), result)
@@ -121,6 +142,7 @@ def wall_cases(folder):
     saved = os.path.join(folder, "wall.json")
     shape = ["wall", "-m", model, "--device", "cpu", "-p", "16", "-r", "2"]
     wall, result = document("wall: prefill", [*shape, "--save", saved, "--lever", "attention.prefill=-11%"], 0)
+    kept("wall", saved, "wall", result)
     lines = [s["ms"] for s in wall.get("slices", [])]
     total = sum(lines) + wall.get("host_ms", 0) - wall.get("instrumenting_ms", 0)
     check("wall: adds up", lines and abs(total - wall["wall_ms"]) < 1e-6 * wall["wall_ms"] + 1e-6
@@ -133,7 +155,13 @@ def wall_cases(folder):
           lever and abs(lever["ceiling_pct"] + 0.11 * slots["attention.prefill"]["share_pct"]) < 1e-9
           and lever["grade"] == "derived", result)
     case("wall: against itself", [*shape, "--against", saved], 0, out=r"\| attention.prefill \| [\d.]+ \| [\d.]+ \|")
-    case("wall: stale", ["wall", "-m", model, "--device", "cpu", "-n", "2", "-r", "1", "--against", saved], 0,
+    fresh = case("wall: not stale", [*shape, "--against", saved], 0)
+    check("wall: says nothing of a fresh one", "stale" not in fresh.stderr, fresh)
+    case("wall: stale by config", [*shape, "--against", saved, "--set", "attention.prefill.variant=exact",
+                                   "--set", "engine.ubatch=8"], 0, err="stale: its config is another")
+    case("wall: stale by sources", [*shape, "--against", saved, "--set", "matmul.*.prefill.variant=exact_q8"], 0,
+         err="stale: its sources are others")
+    case("wall: stale by workload", ["wall", "-m", model, "--device", "cpu", "-n", "2", "-r", "1", "--against", saved], 0,
          err="stale: its n_prompt", out="decode of 2 tokens")
     case("wall: no such slice", [*shape, "--lever", "attention.perfil=-11%"], 2, err="there are .*attention.prefill")
     case("wall: bad lever", [*shape, "--lever", "attention.prefill"], 2, err="--lever takes SLOT=PERCENT")
@@ -153,7 +181,7 @@ def main():
         base = ini("base.ini", "")
         int8 = ini("int8.ini", "[matmul.*.prefill]\nvariant = exact_q8\n[matmul.*.decode]\nvariant = exact_q8\n")
         cut = ini("cut.ini", "[engine]\nubatch = 4\n")
-        ab_cases(base, int8)
+        ab_cases(folder, base, int8)
         gate_cases(folder, base, int8, cut)
         wall_cases(folder)
     return 1 if failures else 0

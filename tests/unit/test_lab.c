@@ -4,9 +4,11 @@
 // lab: medians, intervals, verdicts, rows of logits, prompts.
 #include "lab/logits.h"
 #include "lab/prompts.h"
+#include "lab/save.h"
 #include "lab/stats.h"
 
 #include "base/file.h"
+#include "base/mem.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -19,6 +21,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include <jansson.h>
 
 static double noise(uint64_t *state) { // roughly normal, deviation 1: twelve uniform values
     double sum = -6;
@@ -167,6 +171,74 @@ static void lab_prompts(void **state) {
     }
 }
 
+// What kiln_save_differences says of two documents.
+static char *differences(const char *then, const char *now) {
+    struct kiln_buf text = {0};
+    json_t *a = json_loads(then, 0, NULL), *b = json_loads(now, 0, NULL);
+    assert_non_null(a);
+    assert_non_null(b);
+    kiln_save_differences(a, b, &text);
+    json_decref(a);
+    json_decref(b);
+    kiln_buf_puts(&text, "");
+    return kiln_buf_take(&text);
+}
+
+static void lab_saved_differences(void **state) {
+    (void)state;
+    static const char *const same =
+            "{\"kiln\": \"1\", \"device\": \"a\", \"driver\": null, "
+            "\"sources\": \"11\", \"config\": \"; note\\n[x]\\nk = 1 ; from a\\n\"}";
+    static const struct {
+        const char *now, *says;
+    } cases[] = {
+            {"{\"device\": \"a\", \"driver\": null, \"sources\": \"11\", "
+             "\"config\": \"[x]\\nk = 1 ; from b\\n; other\\n\"}",
+                    ""},
+            {"{\"device\": \"b\"}", "its device is another: a then, b now\n"},
+            {"{\"driver\": \"CUDA 13.0\"}", "its driver is another: none then, CUDA 13.0 now\n"},
+            {"{\"sources\": \"12\"}", "its sources are others: 11 then, 12 now\n"},
+            {"{\"config\": \"[x]\\nk = 2\\n\"}",
+                    "its config is another: 'k = 1' then, 'k = 2' now\n"},
+            {"{\"config\": \"[x]\\nk = 1\\nl = 2\\n\"}",
+                    "its config is another: '(nothing)' then, 'l = 2' now\n"},
+            {"{}", ""}, // says nothing, so nothing is compared
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *text = differences(same, cases[i].now);
+        assert_string_equal(text, cases[i].says);
+        kiln_free(text);
+    }
+}
+
+static void lab_saved_files(void **state) {
+    (void)state;
+    char path[] = "/tmp/kiln-save-XXXXXX.json";
+    int fd = mkstemps(path, 5);
+    assert_true(fd >= 0);
+    close(fd);
+    struct kiln_err err = {0};
+    json_t *saved = json_pack("{s:s, s:{s:i}}", "kiln", "1", "result", "n", 7), *read = NULL;
+    assert_int_equal(kiln_save_write(path, saved, &err), KILN_STATUS_OK);
+    assert_int_equal(kiln_save_read(path, &read, &err), KILN_STATUS_OK);
+    assert_true(json_equal(saved, read));
+    assert_int_equal(json_integer_value(json_object_get(kiln_save_result(read), "n")), 7);
+    json_decref(saved);
+    json_decref(read);
+    static const char *const broken[] = {
+            "", "{", "[1]", "{\"a\": 1, \"a\": 2}", "null", "\xff\xfe"};
+    for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
+        assert_int_equal(kiln_file_write(path, broken[i], strlen(broken[i]), &err), KILN_STATUS_OK);
+        assert_int_equal(kiln_save_read(path, &read, &err), KILN_STATUS_FILE);
+        assert_non_null(strstr(err.text, path));
+    }
+    unlink(path);
+    // A bare document is its own result, also where it has a member of that name.
+    saved = json_pack("{s:{}, s:i}", "result", "n", 3);
+    assert_ptr_equal(kiln_save_result(saved), saved);
+    json_decref(saved);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(lab_medians),
@@ -175,6 +247,8 @@ int main(void) {
             cmocka_unit_test(lab_verdicts),
             cmocka_unit_test(lab_top2),
             cmocka_unit_test(lab_rows),
+            cmocka_unit_test(lab_saved_differences),
+            cmocka_unit_test(lab_saved_files),
             cmocka_unit_test(lab_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -376,6 +376,11 @@ static enum kiln_status start(struct kiln_cuda *cuda, int32_t number,
     KILN_TRY(kiln_cu_check(cu,
             cu->device_bus_id(cuda->dev.bus_id, sizeof(cuda->dev.bus_id), cuda->handle),
             "cuDeviceGetPCIBusId", cuda->names.name, err));
+    int version = 0; // 1000 * major + 10 * minor
+    KILN_TRY(kiln_cu_check(
+            cu, cu->driver_version(&version), "cuDriverGetVersion", cuda->names.name, err));
+    snprintf(cuda->dev.driver, sizeof(cuda->dev.driver), "CUDA %d.%d", version / 1000,
+            version % 1000 / 10);
     KILN_TRY(kiln_cu_check(cu, cu->context_retain(&cuda->context, cuda->handle),
             "cuDevicePrimaryCtxRetain", cuda->names.name, err));
     cuda->retained = 1;
