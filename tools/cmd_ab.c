@@ -233,6 +233,8 @@ static enum kiln_status run(
                     KILN_AB_MIN_ROUNDS, 10000},
             {"--bar", NULL, KILN_OPT_NUMBER, &o.params.bar, "PCT",
                     "gain that a change must bring to land (1.5)", -100, 1000},
+            {"--rest", NULL, KILN_OPT_INT, &o.params.rest_ms, "MS",
+                    "rest before each run, so that a card leaves its power limit (0)", 0, 10000},
             {"--until-decided", NULL, KILN_OPT_FLAG, &o.params.until_decided, NULL,
                     "stop at the first look that decides; -r is the most rounds", 0, 0},
             {"-t", "--threads", KILN_OPT_INT, &o.common.threads, "N", "CPU threads", 1, 1024},

@@ -17,6 +17,7 @@ struct kiln_ab_params {
     struct kiln_workload load;
     int64_t rounds;    // at most; at least KILN_AB_MIN_ROUNDS
     double bar;        // percent that a change must bring, 1.5
+    int64_t rest_ms;   // the device rests so long before each run: see kiln_health_capped
     double alpha;      // error rate of the verdict, all looks together: 0.001
     int until_decided; // look every KILN_AB_LOOK rounds, stop at LAND or REVERT
     uint64_t seed;     // of the resampling
