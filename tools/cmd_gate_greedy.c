@@ -29,16 +29,41 @@ static json_t *side_json(const struct kiln_twin *twin, const struct kiln_top2 *t
             (double)top->gap);
 }
 
+static json_t *growth_json(const struct kiln_growth *growth) {
+    json_t *rows = json_array();
+    for (size_t i = 0; rows && i < growth->n; i++) {
+        const struct kiln_growth_row *row = &growth->rows[i];
+        json_array_append_new(
+                rows, json_pack("{s:i, s:s, s:s, s:I, s:f, s:f, s:f}", "layer", (int)row->layer,
+                              "slot", row->slot, "role", row->role, "cols", (json_int_t)row->cols,
+                              "max", row->max, "rms", row->rms, "relative_rms", row->relative_rms));
+    }
+    return rows;
+}
+
+static json_t *path_json(const struct kiln_greedy *g) {
+    json_t *path = json_array();
+    for (int64_t i = 0; path && i < g->steps; i++) {
+        json_array_append_new(path, json_pack("{s:f, s:f}", "gap", (double)g->path[i].gap, "noise",
+                                            (double)g->path[i].noise));
+    }
+    return path;
+}
+
 static json_t *case_json(const struct kiln_twin *twin, size_t prompt, int64_t n_prompt,
         const struct kiln_greedy *g) {
-    json_t *detail = json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:f, s:s}", "prompt",
+    json_t *detail = json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:f, s:I, s:o, s:s}", "prompt",
             (json_int_t)prompt, "n_prompt", (json_int_t)n_prompt, "steps", (json_int_t)g->steps,
             "fork", (json_int_t)g->fork, "min_gap", (double)g->min_gap, "min_gap_step",
-            (json_int_t)g->min_step, "noise", (double)g->noise, "grade", kiln_grade_of(twin->dev));
+            (json_int_t)g->min_step, "noise", (double)g->noise, "exposed", (json_int_t)g->exposed,
+            "path", path_json(g), "grade", kiln_grade_of(twin->dev));
     if (detail && g->fork >= 0) {
         json_object_set_new(detail, "base", side_json(twin, &g->at_fork.top[0]));
         json_object_set_new(detail, "change", side_json(twin, &g->at_fork.top[1]));
         json_object_set_new(detail, "fork_noise", json_real((double)g->at_fork.noise));
+        json_object_set_new(detail, "growth", growth_json(&g->growth));
+        json_object_set_new(
+                detail, "not_compared", json_integer((json_int_t)g->growth.not_compared));
     }
     return detail;
 }
@@ -53,6 +78,49 @@ static void print_token(
         kiln_buf_puts(out, "'");
     }
     kiln_buf_printf(out, " (gap %.5f)", (double)top->gap);
+}
+
+// The layer's last edge, and the one that differs most; false past the last layer.
+static int rows_of_layer(const struct kiln_growth *growth, int32_t layer,
+        const struct kiln_growth_row **last, const struct kiln_growth_row **most) {
+    *last = *most = NULL;
+    for (size_t i = 0; i < growth->n; i++) {
+        const struct kiln_growth_row *row = &growth->rows[i];
+        if (row->layer == layer) {
+            *last = row;
+            *most = !*most || row->relative_rms > (*most)->relative_rms ? row : *most;
+        }
+    }
+    return *last != NULL;
+}
+
+// How the difference came to be as large as the gap.
+static void print_why(const struct kiln_greedy *g, struct kiln_buf *out) {
+    const struct kiln_growth *growth = &g->growth;
+    const struct kiln_growth_row *first = kiln_growth_first(growth), *last, *most;
+    if (g->exposed >= 0) {
+        kiln_buf_printf(out,
+                "  step %" PRId64 " was the first that the noise could flip: gap %.6f, logits "
+                "differ by up to %.6f\n",
+                g->exposed, (double)g->path[g->exposed].gap, (double)g->path[g->exposed].noise);
+    }
+    if (first) {
+        kiln_buf_printf(out,
+                "  fed the same tokens, they differ from layer %" PRId32 " %s %s on:\n",
+                first->layer, first->slot, first->role);
+    }
+    for (int32_t layer = 0; first && rows_of_layer(growth, layer, &last, &most); layer++) {
+        kiln_buf_printf(out,
+                "  layer %3" PRId32 "  leaves %.2e (relative rms), at most %.2e apart; most in %s "
+                "%s: %.2e\n",
+                layer, last->relative_rms, last->max, most->slot, most->role, most->relative_rms);
+    }
+    if (first) {
+        last = &growth->rows[growth->n - 1];
+        kiln_buf_printf(out,
+                "  logits     %.2e (relative rms), at most %.2e apart, against a gap of %.2e\n",
+                last->relative_rms, last->max, (double)g->at_fork.top[0].gap);
+    }
 }
 
 static enum kiln_status print_case(const struct kiln_twin *twin, size_t prompt, int64_t n_prompt,
@@ -70,6 +138,7 @@ static enum kiln_status print_case(const struct kiln_twin *twin, size_t prompt, 
         kiln_buf_puts(&out, ", change ");
         print_token(twin, &g->at_fork.top[1], &out);
         kiln_buf_printf(&out, "; logits there differ by at most %.6f\n", (double)g->at_fork.noise);
+        print_why(g, &out);
     }
     return kiln_out_buf(&out, err);
 }
@@ -83,13 +152,15 @@ static enum kiln_status run_prompts(const struct greedy_options *o, struct kiln_
                 kiln_greedy_compare(twin, prompts->items[i].ids, n_prompt, o->n, &g, err);
         if (status != KILN_STATUS_OK) {
             kiln_err_prefix(err, "prompt %zu: ", i);
-            return status;
+        } else if (!o->common.json) {
+            status = print_case(twin, i, n_prompt, &g, err);
         }
-        if (!o->common.json) {
-            KILN_TRY(print_case(twin, i, n_prompt, &g, err));
+        if (status == KILN_STATUS_OK) {
+            status = kiln_gate_case(tally, g.fork < 0 ? KILN_GATE_PASSED : KILN_GATE_FAILED,
+                    case_json(twin, i, n_prompt, &g), err);
         }
-        KILN_TRY(kiln_gate_case(tally, g.fork < 0 ? KILN_GATE_PASSED : KILN_GATE_FAILED,
-                case_json(twin, i, n_prompt, &g), err));
+        kiln_greedy_finish(&g);
+        KILN_TRY(status);
     }
     return KILN_STATUS_OK;
 }

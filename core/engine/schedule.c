@@ -268,41 +268,80 @@ static enum kiln_status zero_workspaces(
     return KILN_STATUS_OK;
 }
 
+// A step as those who watch see it, and what that points to.
+struct view {
+    struct kiln_trace_step step;
+    struct kiln_problem problem;
+    const struct kiln_op *ops[KILN_STEP_OPS];
+    void *operands[KILN_STEP_OPS * KILN_PREPARE_OPERANDS];
+};
+
+static void show(const struct kiln_schedule *s, const struct kiln_step *step, struct view *view) {
+    *view = (struct view){.problem = {.struct_size = sizeof(view->problem),
+                                  .phase = s->phase,
+                                  .slot = step->slot,
+                                  .ops = view->ops,
+                                  .n_ops = step->n_ops,
+                                  .layer = step->layer,
+                                  .world = 1}};
+    for (uint32_t op = 0; op < step->n_ops; op++) {
+        view->ops[op] = &step->ops[op].op;
+        for (uint32_t i = 0; i < step->ops[op].op.n_operands; i++) {
+            uint32_t operand = step->ops[op].tensors[i].operand;
+            view->operands[op * KILN_PREPARE_OPERANDS + operand] =
+                    operand_address(s, step, op, operand);
+        }
+    }
+    view->step = (struct kiln_trace_step){.slot = step->slot,
+            .plugin = step->plugin->name,
+            .variant = step->variant->name,
+            .geometry = &step->geometry,
+            .planned = step->planned,
+            .layer = step->layer,
+            .head = s->part == KILN_PART_HEAD,
+            .problem = &view->problem,
+            .operands = view->operands};
+}
+
 // `step` NULL: the last one was queued.
 static enum kiln_status trace_step(
         const struct kiln_schedule *s, const struct kiln_step *step, struct kiln_err *err) {
     const struct kiln_trace *trace = s->runtime->trace;
-    if (!trace) {
+    if (!trace || !trace->step) {
         return KILN_STATUS_OK;
     }
     if (!step) {
         return trace->step(trace->arg, NULL, err);
     }
-    const struct kiln_op *ops[KILN_STEP_OPS];
-    void *operands[KILN_STEP_OPS * KILN_PREPARE_OPERANDS] = {0};
+    struct view view;
+    show(s, step, &view);
+    return trace->step(trace->arg, &view.step, err);
+}
+
+static enum kiln_status trace_edges(
+        const struct kiln_schedule *s, const struct kiln_step *step, struct kiln_err *err) {
+    const struct kiln_trace *trace = s->runtime->trace;
+    struct view view;
+    show(s, step, &view);
     for (uint32_t op = 0; op < step->n_ops; op++) {
-        ops[op] = &step->ops[op].op;
-        for (uint32_t i = 0; i < step->ops[op].op.n_operands; i++) {
-            uint32_t operand = step->ops[op].tensors[i].operand;
-            operands[op * KILN_PREPARE_OPERANDS + operand] = operand_address(s, step, op, operand);
+        const struct kiln_step_op *ops = &step->ops[op];
+        for (uint32_t i = 0; i < ops->op.n_operands; i++) {
+            const struct kiln_tensor *tensor = &ops->tensors[i];
+            int32_t value = ops->values[i];
+            if (tensor->operand != KILN_OPERAND_OUT || value < 0 ||
+                    tensor->flags & KILN_TENSOR_INTERNAL) {
+                continue;
+            }
+            const struct kiln_trace_edge edge = {.edge = s->values[value].edge,
+                    .role = ops->op.role,
+                    .format = s->values[value].format,
+                    .address = value_address(s, value),
+                    .cols = tensor->dims[0],
+                    .row_bytes = tensor->strides[1]};
+            KILN_TRY(trace->wrote(trace->arg, &view.step, &edge, err));
         }
     }
-    const struct kiln_problem problem = {.struct_size = sizeof(problem),
-            .phase = s->phase,
-            .slot = step->slot,
-            .ops = ops,
-            .n_ops = step->n_ops,
-            .layer = step->layer,
-            .world = 1};
-    struct kiln_trace_step seen = {.slot = step->slot,
-            .problem = &problem,
-            .operands = operands,
-            .plugin = step->plugin->name,
-            .variant = step->variant->name,
-            .geometry = &step->geometry,
-            .planned = step->planned,
-            .layer = step->layer};
-    return trace->step(trace->arg, &seen, err);
+    return KILN_STATUS_OK;
 }
 
 static enum kiln_status queue_step(
@@ -315,6 +354,9 @@ static enum kiln_status queue_step(
         const struct kiln_launch *launch = &step->planned->launches[i].record;
         KILN_TRY(dev->ops->launch(dev, step->ready[i], launch, args, err));
         args += launch->n_args;
+    }
+    if (s->runtime->trace && s->runtime->trace->wrote) {
+        return trace_edges(s, step, err);
     }
     return KILN_STATUS_OK;
 }

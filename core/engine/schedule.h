@@ -33,7 +33,7 @@ enum kiln_value_id {
     KILN_VALUE_COUNT,
 };
 
-// Someone who watches the steps of a run go by: called when a step is about to be queued, and with
+// Someone who watches the steps of a run go by: `step` (optional) is called when a step is about to be queued, and with
 // NULL when the last one of a schedule was. Nothing is recorded and replayed meanwhile. A status
 // other than OK ends the run.
 struct kiln_trace_step {
@@ -41,13 +41,27 @@ struct kiln_trace_step {
     const struct kiln_geometry *geometry;
     const struct kiln_planned *planned;
     int32_t layer; // -1: outside the layers
+    int head;      // of the head, whose rows are those with logits wanted
     // What was planned, and where its operands lie on the device: by op * KILN_PREPARE_OPERANDS +
     // enum kiln_operand, NULL: absent. Valid during the call.
     const struct kiln_problem *problem;
     void *const *operands;
 };
+// An edge that a step wrote: (rows in use, cols) in `format`, on the device until the next step is
+// queued.
+struct kiln_trace_edge {
+    kiln_edge edge;
+    const char *role;   // of the op that wrote it: "attn_q"
+    const char *format; // "f32" …, or a block format
+    const uint8_t *address;
+    int64_t cols, row_bytes;
+};
 struct kiln_trace {
     enum kiln_status (*step)(void *arg, const struct kiln_trace_step *step, struct kiln_err *err);
+    // Optional: each edge that a step wrote, once the step is queued; edges inside of a fused step
+    // that nobody else reads are not among them.
+    enum kiln_status (*wrote)(void *arg, const struct kiln_trace_step *step,
+            const struct kiln_trace_edge *edge, struct kiln_err *err);
     void *arg;
 };
 

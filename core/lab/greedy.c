@@ -8,6 +8,7 @@
 struct walk {
     struct kiln_twin *twin;
     float *logits[2]; // (V) of base and change
+    int32_t *ids;     // (prompt + n): what both are fed
     struct kiln_greedy *result;
 };
 
@@ -39,6 +40,10 @@ static enum kiln_status compare_step(
         }
     }
     result->steps = step + 1;
+    result->path[step] = (struct kiln_greedy_step){.gap = diff.top[0].gap, .noise = diff.noise};
+    if (result->exposed < 0 && diff.noise > 0 && diff.top[0].gap <= 2 * diff.noise) {
+        result->exposed = step;
+    }
     result->noise = diff.noise > result->noise ? diff.noise : result->noise;
     if (step == 0 || diff.top[0].gap < result->min_gap) {
         result->min_gap = diff.top[0].gap;
@@ -62,32 +67,59 @@ static int is_full(const struct kiln_twin *twin) {
 }
 
 static enum kiln_status go(
-        struct walk *walk, const int32_t *ids, int64_t n_prompt, int64_t n, struct kiln_err *err) {
-    int32_t id;
+        struct walk *walk, int64_t n_prompt, int64_t n, int64_t *fed, struct kiln_err *err) {
+    int32_t *ids = walk->ids;
     KILN_TRY(eval_both(walk, ids, n_prompt, err));
-    KILN_TRY(compare_step(walk, 0, &id, err));
+    *fed = n_prompt;
+    KILN_TRY(compare_step(walk, 0, &ids[n_prompt], err));
     for (int64_t step = 1; step < n && walk->result->fork < 0 && !is_full(walk->twin); step++) {
-        KILN_TRY(eval_both(walk, &id, 1, err));
-        KILN_TRY(compare_step(walk, step, &id, err));
+        KILN_TRY(eval_both(walk, &ids[*fed], 1, err));
+        *fed += 1;
+        KILN_TRY(compare_step(walk, step, &ids[*fed], err));
     }
     return KILN_STATUS_OK;
 }
 
+static enum kiln_status walk_all(
+        struct walk *walk, const int32_t *ids, int64_t n_prompt, int64_t n, struct kiln_err *err) {
+    int64_t fed = 0;
+    memcpy(walk->ids, ids, (size_t)n_prompt * sizeof(*ids));
+    for (int side = KILN_SIDE_BASE; side <= KILN_SIDE_CHANGE; side++) {
+        kiln_engine_truncate(walk->twin->engine[side], 0);
+    }
+    KILN_TRY(go(walk, n_prompt, n, &fed, err));
+    if (walk->result->fork < 0) {
+        return KILN_STATUS_OK;
+    }
+    int64_t last = walk->result->fork == 0 ? n_prompt : 1; // what was fed in the step that forked
+    return kiln_growth_measure(walk->twin, walk->ids, fed, last, &walk->result->growth, err);
+}
+
 enum kiln_status kiln_greedy_compare(struct kiln_twin *twin, const int32_t *ids, int64_t n_prompt,
         int64_t n, struct kiln_greedy *result, struct kiln_err *err) {
-    *result = (struct kiln_greedy){.fork = -1};
+    *result = (struct kiln_greedy){.fork = -1, .exposed = -1};
     size_t n_vocab = (size_t)twin->model->params.n_vocab;
+    struct walk walk = {.twin = twin, .result = result};
     float *logits = kiln_alloc(2 * n_vocab * sizeof(*logits));
-    if (!logits) {
-        return kiln_err_nomem(err, "two rows of logits");
+    walk.ids = kiln_alloc((size_t)(n_prompt + n + 1) * sizeof(*walk.ids));
+    result->path = kiln_calloc((size_t)n, sizeof(*result->path));
+    enum kiln_status status = KILN_STATUS_OK;
+    if (logits && walk.ids && result->path) {
+        walk.logits[0] = logits;
+        walk.logits[1] = logits + n_vocab;
+        status = walk_all(&walk, ids, n_prompt, n, err);
+    } else {
+        status = kiln_err_nomem(err, "two rows of logits");
     }
-    struct walk walk = {.twin = twin, .logits = {logits, logits + n_vocab}, .result = result};
-    for (int side = KILN_SIDE_BASE; side <= KILN_SIDE_CHANGE; side++) {
-        kiln_engine_truncate(twin->engine[side], 0);
-    }
-    enum kiln_status status = go(&walk, ids, n_prompt, n, err);
+    kiln_free(walk.ids);
     kiln_free(logits);
     return status;
+}
+
+void kiln_greedy_finish(struct kiln_greedy *result) {
+    kiln_free(result->path);
+    kiln_growth_finish(&result->growth);
+    *result = (struct kiln_greedy){0};
 }
 
 // ---- What is summed in another order ------------------------------------------------------------

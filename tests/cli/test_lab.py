@@ -88,6 +88,35 @@ def ab_cases(folder, base, int8):
     case("ab: few rounds", ["ab", base, base, *shape[:-1], "2"], 2, err="-r takes")
 
 
+def growth_cases(folder, base, shape):
+    """A coarse change (activations in int8 at a tiny vocabulary) forks soon, and says where it came from."""
+    prompts = os.path.join(folder, "many.jsonl")
+    with open(prompts, "w", encoding="ascii") as out:
+        for start in range(1, 60):
+            out.write(json.dumps({"prompt_ids": [start * 3 % 250 + i for i in range(6)]}) + "\n")
+    late = os.path.join(folder, "late.ini")
+    with open(late, "w", encoding="ascii") as out:
+        out.write("[matmul.*.prefill]\nwhen = layer=1..99\nvariant = exact_q8\n"
+                  "[matmul.*.decode]\nwhen = layer=1..99\nvariant = exact_q8\n")
+    shape = [*shape[:-1], prompts]
+    gate, result = document("greedy: forks", ["gate", "greedy", base, late, *shape, "-n", "24"], 1)
+    forks = [c for c in gate.get("cases", []) if c["fork"] >= 0]
+    check("greedy: some fork", len(forks) > 0, result)
+    check("greedy: a path to each", all(len(c["path"]) == c["steps"] and c["path"][-1]["noise"] == c["fork_noise"]
+                                        for c in forks), result)
+    for c in forks:
+        rows = c["growth"]
+        check("greedy: layer 0 is the same, layer 1 is not, the logits are the last",
+              rows and all(r["max"] == 0 for r in rows if r["layer"] == 0)
+              and any(r["max"] > 0 for r in rows if r["layer"] == 1)
+              and abs(rows[-1]["max"] - c["fork_noise"]) <= 1e-6 * c["fork_noise"]
+              and all(r["max"] >= r["rms"] >= 0 for r in rows), result)
+        check("greedy: the fork was within the noise", c["base"]["gap"] <= 2 * c["fork_noise"] and
+              0 <= c["exposed"] <= c["fork"], result)
+    case("greedy: a fork in words", ["gate", "greedy", base, late, *shape, "-n", "24"], 1,
+         out=r"fork at step .*could flip.*differ from layer 1 matmul.*layer +0 +leaves 0.00e\+00.*logits .*against a gap")
+
+
 def gate_cases(folder, base, int8, float_sums):
     prompts = os.path.join(folder, "prompts.jsonl")
     with open(prompts, "w", encoding="ascii") as out:
@@ -108,6 +137,7 @@ def gate_cases(folder, base, int8, float_sums):
         check("greedy: a fork has both sides, identity none",
               ("base" in c and c["base"]["id"] != c["change"]["id"] and c["base"]["gap"] >= 0
                and c["fork"] == c["steps"] - 1) if c["fork"] >= 0 else "base" not in c, result)
+    growth_cases(folder, base, shape)
     case("greedy: no prompts", ["gate", "greedy", base, base, "-m", model, "--device", "cpu"], 2, err="--prompts FILE")
     tolerance = ["gate", "tolerance", base]
     gate, result = document("tolerance: the control as change",
