@@ -33,9 +33,9 @@ enum kiln_value_id {
     KILN_VALUE_COUNT,
 };
 
-// Someone who watches the steps of a run go by: `step` (optional) is called when a step is about to be queued, and with
-// NULL when the last one of a schedule was. Nothing is recorded and replayed meanwhile. A status
-// other than OK ends the run.
+// Someone who watches the steps of a run go by: `step` (optional) is called when a step is about to
+// be queued, and with NULL when the last one of a schedule was. Nothing is recorded and replayed
+// meanwhile. A status other than OK ends the run.
 struct kiln_trace_step {
     const char *slot, *plugin, *variant;
     const struct kiln_geometry *geometry;
