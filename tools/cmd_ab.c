@@ -217,6 +217,7 @@ static enum kiln_status run(
             .params = {.rounds = 15,
                     .bar = 1.5,
                     .alpha = 0.001,
+                    .soak = 8,
                     .stop = kiln_interrupted,
                     .progress = kiln_progress_bar(),
                     .progress_arg = rounds_text}};
@@ -233,6 +234,9 @@ static enum kiln_status run(
                     KILN_AB_MIN_ROUNDS, 10000},
             {"--bar", NULL, KILN_OPT_NUMBER, &o.params.bar, "PCT",
                     "gain that a change must bring to land (1.5)", -100, 1000},
+            {"--soak", NULL, KILN_OPT_NUMBER, &o.params.soak, "S",
+                    "uncounted runs first while a card is at its power limit, at most (8 s)", 0,
+                    600},
             {"--rest", NULL, KILN_OPT_INT, &o.params.rest_ms, "MS",
                     "rest before each run, so that a card leaves its power limit (0)", 0, 10000},
             {"--until-decided", NULL, KILN_OPT_FLAG, &o.params.until_decided, NULL,

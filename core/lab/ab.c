@@ -1,6 +1,7 @@
 // ab: rounds of base, change and base, and what they say.
 #include "lab/ab.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -12,6 +13,10 @@ enum arm {
     ARM_CONTROL, // the base once more
     ARMS
 };
+
+// Seconds.
+static const double soak_look = 1.0;  // after which the card has shown whether it is held back
+static const double still_warm = 2.0; // since the last round at the limit
 
 // Every order once in six rounds: each arm is first, second and last equally often, and follows
 // each other arm equally often.
@@ -150,6 +155,29 @@ static enum kiln_status warm(struct run *run, enum kiln_side side, struct kiln_e
     return status;
 }
 
+// Runs both, uncounted, until a card at its power limit has settled there. What was running at it a
+// moment ago has.
+static enum kiln_status soak(struct run *run, struct kiln_err *err) {
+    const double from = kiln_clock_seconds();
+    double seconds;
+    if (from - run->twin->capped_at < still_warm) {
+        return KILN_STATUS_OK;
+    }
+    for (int i = 0; run->health && kiln_clock_seconds() - from < run->params->soak; i++) {
+        struct kiln_health health = kiln_health_read(run->health);
+        if (kiln_clock_seconds() - from > soak_look && !kiln_health_capped(&health)) {
+            break;
+        }
+        if (run->params->stop && run->params->stop()) {
+            return kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted before the rounds");
+        }
+        rest(run->params->rest_ms);
+        KILN_TRY(kiln_workload_time(&run->work,
+                run->twin->engine[i % 2 ? KILN_SIDE_CHANGE : KILN_SIDE_BASE], &seconds, err));
+    }
+    return KILN_STATUS_OK;
+}
+
 static enum kiln_status compare(struct run *run, struct kiln_ab *ab, struct kiln_err *err) {
     ab->pairs = kiln_calloc((size_t)run->params->rounds, sizeof(*ab->pairs));
     if (!ab->pairs) {
@@ -159,7 +187,12 @@ static enum kiln_status compare(struct run *run, struct kiln_ab *ab, struct kiln
             &run->work, &run->params->load, run->twin->model->params.n_vocab, err));
     KILN_TRY(warm(run, KILN_SIDE_BASE, err));
     KILN_TRY(warm(run, KILN_SIDE_CHANGE, err));
-    return rounds(run, ab, err);
+    KILN_TRY(soak(run, err));
+    KILN_TRY(rounds(run, ab, err));
+    if (ab->capped > 0) {
+        run->twin->capped_at = kiln_clock_seconds();
+    }
+    return KILN_STATUS_OK;
 }
 
 enum kiln_status kiln_ab_run(struct kiln_twin *twin, const struct kiln_ab_params *params,

@@ -37,7 +37,7 @@ static enum kiln_status open_all(
 
 enum kiln_status kiln_twin_open(
         struct kiln_twin *twin, const struct kiln_twin_params *params, struct kiln_err *err) {
-    *twin = (struct kiln_twin){0};
+    *twin = (struct kiln_twin){.capped_at = -1e9};
     enum kiln_status status = open_all(twin, params, err);
     if (status != KILN_STATUS_OK) {
         kiln_twin_close(twin);

@@ -28,6 +28,7 @@ struct kiln_twin {
     struct kiln_dev *dev;
     struct kiln_model *model;
     struct kiln_engine *engine[KILN_SIDES]; // that of the control may be NULL
+    double capped_at; // kiln_clock_seconds when a comparison last left the card at its power limit
 };
 
 // Fills in *twin; on failure it is left zeroed, and the message says which side it was.
