@@ -5,6 +5,7 @@
 #include "lab/save.h"
 #include "lab/wall.h"
 #include "save.h"
+#include "wall_against.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -16,7 +17,8 @@ struct wall_options {
     struct kiln_common common;
     struct kiln_wall_params params;
     struct kiln_opt_list levers;
-    const char *save, *against;
+    const char *save, *against, *kernels;
+    int64_t passes;
 };
 
 // ---- The document -------------------------------------------------------------------------------
@@ -149,89 +151,11 @@ static enum kiln_status add_levers(const struct wall_options *o, const struct ki
     return KILN_STATUS_OK;
 }
 
-// ---- An older wall ------------------------------------------------------------------------------
-
-static double saved_slot_ms(const json_t *wall, const char *slot) {
-    double ms = 0;
-    size_t i;
-    const json_t *slice;
-    json_array_foreach(json_object_get(wall, "slices"), i, slice) {
-        const char *name = json_string_value(json_object_get(slice, "slot"));
-        if (name && strcmp(name, slot) == 0) {
-            ms += json_number_value(json_object_get(slice, "ms"));
-        }
-    }
-    return ms;
-}
-
-static enum kiln_status read_saved(const char *path, json_t **saved, struct kiln_err *err) {
-    KILN_TRY(kiln_save_read(path, saved, err));
-    const json_t *wall = kiln_save_result(*saved);
-    if (!json_is_array(json_object_get(wall, "slices")) ||
-            !json_is_number(json_object_get(wall, "wall_ms"))) {
-        json_decref(*saved);
-        *saved = NULL;
-        return kiln_err_set(err, KILN_STATUS_FILE,
-                "%s: no \"slices\" and \"wall_ms\": not what `kiln wall --save` writes", path);
-    }
-    return KILN_STATUS_OK;
-}
-
-// What the older wall was taken of and this one is not. Both as kiln_save_read gives them.
-static enum kiln_status warn_if_stale(
-        const char *path, const json_t *saved, const json_t *now, struct kiln_err *err) {
-    static const char *const keys[] = {
-            "device_name", "weight_bytes", "n_prompt", "n_gen", "n_depth"};
-    const json_t *then = kiln_save_result(saved), *wall = kiln_save_result(now);
-    struct kiln_buf text = {0};
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        if (!json_equal(json_object_get(then, keys[i]), json_object_get(wall, keys[i]))) {
-            kiln_buf_printf(&text, "its %s is another\n", keys[i]);
-        }
-    }
-    kiln_save_differences(saved, now, &text);
-    for (const char *line = text.data; line && *line;) {
-        size_t len = strcspn(line, "\n");
-        fprintf(stderr, "%s: stale: %.*s\n", path, (int)len, line);
-        line += len + (line[len] == '\n');
-    }
-    int failed = text.failed;
-    kiln_buf_finish(&text);
-    return failed ? kiln_err_nomem(err, "a comparison") : KILN_STATUS_OK;
-}
-
-static enum kiln_status print_against(const struct kiln_wall *wall, const json_t *saved,
-        const json_t *now, const char *path, struct kiln_err *err) {
-    struct kiln_buf out = {0};
-    const json_t *older = kiln_save_result(saved);
-    const char *date = json_string_value(json_object_get(saved, "date"));
-    KILN_TRY(warn_if_stale(path, saved, now, err));
-    kiln_buf_printf(&out,
-            "\nagainst %s (%s)\n| slot | then ms | now ms | ratio |\n"
-            "| --- | ---: | ---: | ---: |\n",
-            path, date ? date : "no date");
-    for (size_t i = 0; i < wall->n; i++) {
-        const char *slot = wall->slices[i].slot;
-        size_t first = 0;
-        while (strcmp(wall->slices[first].slot, slot) != 0) {
-            first++;
-        }
-        if (first == i) { // each slot once
-            double then = saved_slot_ms(older, slot), ms = kiln_wall_slot(wall, slot) * 1e3;
-            kiln_buf_printf(&out, "| %s | %.3f | %.3f | %.3f |\n", slot, then, ms,
-                    then > 0 ? ms / then : 0.0);
-        }
-    }
-    double then = json_number_value(json_object_get(older, "wall_ms"));
-    kiln_buf_printf(&out, "| wall | %.3f | %.3f | %.3f |\n", then, wall->wall * 1e3,
-            wall->wall * 1e3 / then);
-    return kiln_out_buf(&out, err);
-}
-
 // ---- The command --------------------------------------------------------------------------------
 
 static enum kiln_status show(const struct wall_options *o, const struct kiln_session *session,
-        const struct kiln_wall *wall, json_t *kept, json_t *saved, struct kiln_err *err) {
+        const struct kiln_wall *wall, json_t *kept, const struct kiln_wall_other *other,
+        struct kiln_err *err) {
     json_t *levers = json_array(), *doc = json_object_get(kept, "result");
     if (json_object_set_new(doc, "levers", levers) != 0) {
         return kiln_err_nomem(err, "the JSON output");
@@ -240,14 +164,15 @@ static enum kiln_status show(const struct wall_options *o, const struct kiln_ses
         KILN_TRY(print_wall(o, session, wall, err));
     }
     KILN_TRY(add_levers(o, wall, levers, err));
-    KILN_TRY(kiln_save_keep(o->save, kept, doc, err));
-    if (o->common.json) {
-        return kiln_out_json(json_incref(doc), err);
+    if (other) {
+        KILN_TRY(kiln_wall_compare(other, wall, kept, o->common.json, err));
     }
-    return saved ? print_against(wall, saved, kept, o->against, err) : KILN_STATUS_OK;
+    KILN_TRY(kiln_save_keep(o->save, kept, doc, err));
+    return o->common.json ? kiln_out_json(json_incref(doc), err) : KILN_STATUS_OK;
 }
 
-static enum kiln_status measure(struct wall_options *o, json_t *saved, struct kiln_err *err) {
+static enum kiln_status measure(
+        struct wall_options *o, const struct kiln_wall_other *other, struct kiln_err *err) {
     int64_t n = kiln_workload_tokens(&o->params.load);
     if (o->common.ctx == 0) {
         o->common.ctx = o->params.load.depth + n < 16 ? 16 : o->params.load.depth + n;
@@ -261,7 +186,7 @@ static enum kiln_status measure(struct wall_options *o, json_t *saved, struct ki
         status = kiln_save_of("wall", run.session.dev, run.registry, run.config, NULL,
                 document(o, &run.session, &wall), &kept, err);
         if (status == KILN_STATUS_OK) {
-            status = show(o, &run.session, &wall, kept, saved, err);
+            status = show(o, &run.session, &wall, kept, other, err);
         }
         json_decref(kept);
     }
@@ -281,7 +206,8 @@ static enum kiln_status check(const struct wall_options *o, struct kiln_err *err
 
 static enum kiln_status run(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
-    struct wall_options o = {.params = {.load = {.n_prompt = 512}, .runs = 5}};
+    struct wall_options o = {
+            .params = {.load = {.n_prompt = 512}, .runs = 5}, .kernels = "llama.cpp", .passes = 1};
     kiln_common_init(&o.common);
     int done;
     const struct kiln_opt table[] = {
@@ -298,7 +224,12 @@ static enum kiln_status run(
                     "what a change of a slot's time brings at most: attention.prefill=-11%", 0, 0},
             KILN_SAVE_OPTION(&o.save),
             {"--against", NULL, KILN_OPT_STRING, (void *)&o.against, "FILE",
-                    "compare with a result kept before", 0, 0},
+                    "compare with a result kept before, or with a profile of nsys or ncu", 0, 0},
+            {"--kernels", NULL, KILN_OPT_STRING, (void *)&o.kernels, "FILE",
+                    "INI that gives a profile's kernels slots (llama.cpp: the one that ships)", 0,
+                    0},
+            {"--passes", NULL, KILN_OPT_INT, &o.passes, "N",
+                    "how often the profile ran this workload (1)", 1, 1000000},
             KILN_COMMON_ENGINE(&o.common),
             KILN_COMMON_CONFIG(&o.common),
             KILN_COMMON_OUTPUT(&o.common),
@@ -312,12 +243,12 @@ static enum kiln_status run(
         o.params.load.n_prompt = 0;
     }
     KILN_TRY(check(&o, err));
-    json_t *saved = NULL;
+    struct kiln_wall_other *other = NULL;
     if (o.against) {
-        KILN_TRY(read_saved(o.against, &saved, err));
+        KILN_TRY(kiln_wall_other_read(o.against, o.kernels, o.passes, &other, err));
     }
-    enum kiln_status status = measure(&o, saved, err);
-    json_decref(saved);
+    enum kiln_status status = measure(&o, other, err);
+    kiln_wall_other_destroy(other);
     return status;
 }
 

@@ -201,6 +201,56 @@ def wall_cases(folder):
     case("wall: cannot be kept", [*shape, "--save", os.path.join(folder, "no/such/file")], 3, err="no/such/file")
 
 
+def against_cases(folder):
+    """Another engine's profile: its kernels by slot, what is not mapped, what is malformed."""
+    shape = ["wall", "-m", model, "--device", "cpu", "-p", "16", "-r", "1"]
+    profiles = os.path.join(source, "tests/golden/profiles")
+    sums = os.path.join(profiles, "kern_sum.csv")
+    wall, result = document("against: nsys", [*shape, "--against", sums, "--passes", "2"], 0)
+    against = wall.get("against", {})
+    rows = {r["slot"]: r for r in against.get("rows", [])}
+    slots = {}
+    for s in wall.get("slices", []):
+        slots[s["slot"]] = slots.get(s["slot"], 0) + s["ms"]
+    check("against: times a pass, by slot", against.get("kind") == "nsys cuda_gpu_kern_sum"
+          and rows["matmul.q8_0.prefill"]["then_ms"] == 3 and rows["attention.prefill"]["then_ms"] == 1
+          and rows["quantize"]["then_ms"] == 0.5 and rows["norm"]["then_ms"] == 0.25
+          and abs(against["then_ms"] - 5) < 1e-9, result)
+    check("against: kiln's own beside", all(abs(rows[s]["now_ms"] - ms) < 1e-6 for s, ms in slots.items())
+          and rows["quantize"]["ratio"] is None, result)
+    check("against: what is not mapped", against.get("unmapped") ==
+          [{"kernel": 'a kernel, "quoted" and unknown', "ms": 0.25, "launches": 4}], result)
+    case("against: the table", [*shape, "--against", sums], 0,
+         out=r"\| matmul.q8_0.prefill \| 6.000 \| [\d.]+ \| [\d.]+ \|.*all kernels.*0.500 ms .*a kernel, \"quoted")
+    wall, result = document("against: a trace", [*shape, "--against", os.path.join(profiles, "gpu_trace.csv")], 0)
+    check("against: copies do not count", abs(wall.get("against", {}).get("then_ms", 0) - 5) < 1e-9, result)
+    ours = os.path.join(folder, "ours.ini")
+    with open(ours, "w", encoding="ascii") as out:
+        out.write("[attention.*]\nmatch = fap2\n")
+    for name, ms in (("ncu_details.csv", 2), ("ncu_raw.csv", 2)):
+        wall, result = document("against: " + name, [*shape, "--against", os.path.join(profiles, name),
+                                                     "--kernels", ours], 0)
+        check("against: durations of " + name, abs(wall.get("against", {}).get("then_ms", 0) - ms) < 1e-9
+              and not wall["against"]["unmapped"], result)
+    with open(sums, encoding="ascii") as text:
+        good = text.read()
+    broken = {"empty": "", "header alone": good[:good.index("60.0")], "cut": good[:good.rindex("125000.0,120000")],
+              "open quote": good[:good.rindex('"')], "no number": good.replace("6000000", "many"),
+              "words": "hello, world\n", "nul": "a\0b,c\n", "json": "[1, 2]", "half json": '{"slices": [',
+              "slice": '{"wall_ms": 1, "slices": [{"slot": 3}]}',
+              "unit": open(os.path.join(profiles, "ncu_raw.csv"), encoding="ascii").read().replace('"ms"', '"parsec"')}
+    for what, text in broken.items():
+        path = os.path.join(folder, "broken")
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text)
+        case("against: " + what, [*shape, "--against", path], 3, err="broken")
+    bad = os.path.join(folder, "bad.ini")
+    with open(bad, "w", encoding="ascii") as out:
+        out.write("[norm]\nmatch = (\n")
+    case("against: a bad pattern", [*shape, "--against", sums, "--kernels", bad], 2, err=r"bad.ini:2: \[norm\] match")
+    case("against: no table", [*shape, "--against", sums, "--kernels", "no.ini"], 3, err="no.ini")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         def ini(name, text):
@@ -214,6 +264,7 @@ def main():
         ab_cases(folder, base, int8)
         gate_cases(folder, base, int8, cut)
         wall_cases(folder)
+        against_cases(folder)
     return 1 if failures else 0
 
 

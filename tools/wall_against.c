@@ -1,0 +1,239 @@
+// wall_against: reads the other side, says what differs, prints.
+#include "wall_against.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "common.h"
+#include "lab/against.h"
+#include "lab/save.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    MAX_FILE = 1 << 28,
+    SHOWN_UNMAPPED = 12
+};
+
+struct kiln_wall_other {
+    char *path;
+    json_t *saved; // NULL: it is a profile
+    struct kiln_profile profile;
+    struct kiln_kernel_map *map;
+    int64_t passes;
+};
+
+// ---- Reading ------------------------------------------------------------------------------------
+
+static enum kiln_status is_json(const char *path, int *json, struct kiln_err *err) {
+    char *text;
+    size_t size;
+    KILN_TRY(kiln_file_read(path, MAX_FILE, &text, &size, err));
+    const char first = text[strspn(text, " \t\r\n")];
+    *json = first == '{' || first == '[';
+    kiln_free(text);
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status read_other(
+        struct kiln_wall_other *other, const char *kernels, struct kiln_err *err) {
+    int json = 0;
+    KILN_TRY(is_json(other->path, &json, err));
+    if (!json) {
+        KILN_TRY(kiln_profile_read(other->path, &other->profile, err));
+        return kiln_kernel_map_read(kernels, &other->map, err);
+    }
+    KILN_TRY(kiln_save_read(other->path, &other->saved, err));
+    // Refused before anything is measured: an empty wall compares with every table.
+    const struct kiln_wall none = {.n = 0};
+    struct kiln_against against;
+    enum kiln_status status =
+            kiln_against_saved(&none, kiln_save_result(other->saved), other->path, &against, err);
+    kiln_against_finish(&against);
+    return status;
+}
+
+enum kiln_status kiln_wall_other_read(const char *path, const char *kernels, int64_t passes,
+        struct kiln_wall_other **other, struct kiln_err *err) {
+    struct kiln_wall_other *o = kiln_calloc(1, sizeof(*o));
+    if (o) {
+        o->path = kiln_strdup(path);
+        o->passes = passes;
+    }
+    enum kiln_status status = o && o->path ? read_other(o, kernels, err)
+                                           : kiln_err_nomem(err, "a comparison of walls");
+    if (status != KILN_STATUS_OK) {
+        kiln_wall_other_destroy(o);
+        return status;
+    }
+    *other = o;
+    return KILN_STATUS_OK;
+}
+
+void kiln_wall_other_destroy(struct kiln_wall_other *other) {
+    if (!other) {
+        return;
+    }
+    kiln_kernel_map_destroy(other->map);
+    kiln_profile_finish(&other->profile);
+    json_decref(other->saved);
+    kiln_free(other->path);
+    kiln_free(other);
+}
+
+// ---- What is stale ------------------------------------------------------------------------------
+
+// A line for each thing that the older wall was taken of and this one is not.
+static void list_differences(
+        const struct kiln_wall_other *other, const json_t *now, struct kiln_buf *text) {
+    static const char *const keys[] = {
+            "device_name", "weight_bytes", "n_prompt", "n_gen", "n_depth"};
+    const json_t *then = kiln_save_result(other->saved), *wall = kiln_save_result(now);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        if (!json_equal(json_object_get(then, keys[i]), json_object_get(wall, keys[i]))) {
+            kiln_buf_printf(text, "its %s is another\n", keys[i]);
+        }
+    }
+    kiln_save_differences(other->saved, now, text);
+}
+
+// stale: an array, which gets the lines.
+static enum kiln_status warn_if_stale(const struct kiln_wall_other *other, const json_t *now,
+        json_t *stale, struct kiln_err *err) {
+    struct kiln_buf text = {0};
+    if (other->saved) {
+        list_differences(other, now, &text);
+    }
+    for (const char *line = text.data; line && *line;) {
+        size_t len = strcspn(line, "\n");
+        fprintf(stderr, "%s: stale: %.*s\n", other->path, (int)len, line);
+        json_array_append_new(stale, kiln_json_text(line, len));
+        line += len + (line[len] == '\n');
+    }
+    int failed = text.failed;
+    kiln_buf_finish(&text);
+    return failed ? kiln_err_nomem(err, "a comparison") : KILN_STATUS_OK;
+}
+
+// ---- The table ----------------------------------------------------------------------------------
+
+static void print_row(const char *name, double then, double now, struct kiln_buf *out) {
+    kiln_buf_printf(out, "| %s | %.3f | %.3f | ", name, then * 1e3, now * 1e3);
+    if (then > 0 && now > 0) {
+        kiln_buf_printf(out, "%.3f |\n", now / then);
+    } else {
+        kiln_buf_puts(out, "- |\n");
+    }
+}
+
+// The rows of one op together ("matmul") where it has several: what one engine does in one kernel
+// another may do in two.
+static void print_family(const struct kiln_against *against, size_t first, struct kiln_buf *out) {
+    const char *slot = against->rows[first].slot;
+    size_t len = strcspn(slot, "."), members = 0;
+    double then = 0, now = 0;
+    for (size_t i = 0; i < against->n; i++) {
+        const struct kiln_against_row *row = &against->rows[i];
+        if (strcspn(row->slot, ".") == len && memcmp(row->slot, slot, len) == 0) {
+            if (i < first) {
+                return; // printed
+            }
+            members++;
+            then += row->then;
+            now += row->now;
+        }
+    }
+    if (members > 1) {
+        char name[96];
+        snprintf(name, sizeof(name), "all of %.*s", (int)len, slot);
+        print_row(name, then, now, out);
+    }
+}
+
+static void print_unmapped(const struct kiln_against *against, struct kiln_buf *out) {
+    double rest = 0;
+    if (against->n_unmapped > 0) {
+        kiln_buf_puts(out, "\nkernels that the table does not map:\n");
+    }
+    for (size_t i = 0; i < against->n_unmapped; i++) {
+        const struct kiln_profile_kernel *kernel = &against->unmapped[i];
+        if (i < SHOWN_UNMAPPED) {
+            kiln_buf_printf(out, "%10.3f ms  %6" PRId64 " x  %.100s\n", kernel->seconds * 1e3,
+                    kernel->launches, kernel->name);
+        } else {
+            rest += kernel->seconds;
+        }
+    }
+    if (against->n_unmapped > SHOWN_UNMAPPED) {
+        kiln_buf_printf(out, "%10.3f ms  in %zu others\n", rest * 1e3,
+                against->n_unmapped - (size_t)SHOWN_UNMAPPED);
+    }
+}
+
+static enum kiln_status print(const struct kiln_wall_other *other,
+        const struct kiln_against *against, struct kiln_err *err) {
+    struct kiln_buf out = {0};
+    const char *date = json_string_value(json_object_get(other->saved, "date"));
+    kiln_buf_printf(&out, "\nagainst %s (%s), measured\n", other->path,
+            other->saved ? date ? date : "no date" : other->profile.kind);
+    kiln_buf_printf(&out, "| slot | %s ms | kiln ms | ratio |\n| --- | ---: | ---: | ---: |\n",
+            other->saved ? "then" : "its");
+    for (size_t i = 0; i < against->n; i++) {
+        const struct kiln_against_row *row = &against->rows[i];
+        print_row(row->slot, row->then, row->now, &out);
+    }
+    for (size_t i = 0; i < against->n; i++) {
+        print_family(against, i, &out);
+    }
+    print_row(other->saved ? "wall" : "all kernels", against->then, against->now, &out);
+    print_unmapped(against, &out);
+    return kiln_out_buf(&out, err);
+}
+
+static json_t *against_json(
+        const struct kiln_wall_other *other, const struct kiln_against *against) {
+    json_t *rows = json_array(), *unmapped = json_array();
+    for (size_t i = 0; i < against->n; i++) {
+        const struct kiln_against_row *row = &against->rows[i];
+        json_array_append_new(
+                rows, json_pack("{s:s, s:f, s:f, s:o}", "slot", row->slot, "then_ms",
+                              row->then * 1e3, "now_ms", row->now * 1e3, "ratio",
+                              row->then > 0 && row->now > 0 ? json_real(row->now / row->then)
+                                                            : json_null()));
+    }
+    for (size_t i = 0; i < against->n_unmapped; i++) {
+        const struct kiln_profile_kernel *kernel = &against->unmapped[i];
+        json_array_append_new(
+                unmapped, json_pack("{s:o, s:f, s:I}", "kernel",
+                                  kiln_json_text(kernel->name, strlen(kernel->name)), "ms",
+                                  kernel->seconds * 1e3, "launches", (json_int_t)kernel->launches));
+    }
+    return json_pack("{s:o, s:s, s:f, s:f, s:o, s:o, s:[]}", "file",
+            kiln_json_text(other->path, strlen(other->path)), "kind",
+            other->saved ? "kiln wall" : other->profile.kind, "then_ms", against->then * 1e3,
+            "now_ms", against->now * 1e3, "rows", rows, "unmapped", unmapped, "stale");
+}
+
+enum kiln_status kiln_wall_compare(const struct kiln_wall_other *other,
+        const struct kiln_wall *wall, struct json_t *now, int json, struct kiln_err *err) {
+    struct kiln_against against;
+    enum kiln_status status = other->saved
+                                      ? kiln_against_saved(wall, kiln_save_result(other->saved),
+                                                other->path, &against, err)
+                                      : kiln_against_profile(wall, &other->profile, other->map,
+                                                other->passes, &against, err);
+    if (status == KILN_STATUS_OK) {
+        json_t *document = against_json(other, &against);
+        status = document && json_object_set_new(
+                                     json_object_get(now, "result"), "against", document) == 0
+                         ? warn_if_stale(other, now, json_object_get(document, "stale"), err)
+                         : kiln_err_nomem(err, "the JSON output");
+    }
+    if (status == KILN_STATUS_OK && !json) {
+        status = print(other, &against, err);
+    }
+    kiln_against_finish(&against);
+    return status;
+}
