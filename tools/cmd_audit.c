@@ -8,6 +8,7 @@
 #include "save.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 // One configuration's kernels.
@@ -19,13 +20,14 @@ struct side {
 
 struct audit_run {
     struct kiln_common common;
-    const char *targets, *save;
+    const char *targets, *save, *ncu_file;
     struct kiln_opt_list words; // slots; with --diff two files before them
     int64_t tokens;
     int diff;
     struct kiln_registry *registry;
     struct side sides[2];
     struct kiln_jit *jit;
+    struct kiln_ncu ncu;
 };
 
 // Where neither a target nor a device is named: the GPU that is here, else the GB10.
@@ -139,12 +141,26 @@ static enum kiln_status print(const struct audit_run *run, struct kiln_err *err)
     return kiln_out_buf(&out, err);
 }
 
+static void add_measured(struct audit_run *run) {
+    size_t found = 0;
+    for (int i = 0; i < (run->diff ? 2 : 1); i++) {
+        found += kiln_audit_measured(&run->sides[i].audit, &run->ncu);
+    }
+    if (found == 0) {
+        fprintf(stderr, "%s: none of its %zu kernels is audited here; its first is %s\n",
+                run->ncu_file, run->ncu.n, run->ncu.kernels[0].entry);
+    }
+}
+
 static enum kiln_status audit(struct audit_run *run, struct kiln_err *err) {
     struct kiln_err failures[2] = {{0}, {0}};
     const size_t n = run->diff ? 2 : 1;
     if (run->diff && run->words.count < 2) {
         return kiln_err_set(err, KILN_STATUS_USAGE,
                 "kiln audit --diff takes two files, BASE.ini and CHANGE.ini, and then slots");
+    }
+    if (run->ncu_file) {
+        KILN_TRY(kiln_ncu_read(run->ncu_file, &run->ncu, err));
     }
     KILN_TRY(kiln_common_registry(&run->common, &run->registry, err));
     for (size_t i = 0; i < n; i++) {
@@ -154,6 +170,9 @@ static enum kiln_status audit(struct audit_run *run, struct kiln_err *err) {
             *err = failures[i]; // there is nothing to show
             return status;
         }
+    }
+    if (run->ncu_file) {
+        add_measured(run);
     }
     KILN_TRY(print(run, err));
     for (size_t i = 0; i < n; i++) { // kernels that do not compile have been shown
@@ -172,6 +191,7 @@ static void finish(struct audit_run *run) {
         kiln_kernel_set_finish(&run->sides[i].set);
         kiln_config_destroy(run->sides[i].config);
     }
+    kiln_ncu_finish(&run->ncu);
     kiln_jit_close(run->jit);
     kiln_registry_destroy(run->registry);
     kiln_free(run);
@@ -197,6 +217,8 @@ static enum kiln_status run_audit(
                     "BASE.ini CHANGE.ini stand before the slots: what differs between them", 0, 0},
             {"--tokens", NULL, KILN_OPT_INT, &run->tokens, "N", "of the prefill (default: 3325)", 1,
                     1048576},
+            {"--ncu", NULL, KILN_OPT_STRING, &run->ncu_file, "FILE",
+                    "CSV export of Nsight Compute: its counters beside", 0, 0},
             KILN_SAVE_OPTION(&run->save),
             KILN_COMMON_MODEL(&run->common),
             {"-t", "--threads", KILN_OPT_INT, &run->common.threads, "N",

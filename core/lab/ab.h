@@ -17,8 +17,8 @@ struct kiln_ab_params {
     struct kiln_workload load;
     int64_t rounds; // at most; at least KILN_AB_MIN_ROUNDS
     double bar;     // percent that a change must bring, 1.5
-    // A card that is driven to its power limit swings round it for seconds before its clock settles:
-    // at most so many seconds of runs go before the first round while it is there; none elsewhere.
+    // A card that is driven to its power limit swings round it for seconds before its clock
+    // settles: at most so many seconds of runs go before the first round; none on other devices.
     double soak;
     int64_t rest_ms;   // the device rests so long before each run: see kiln_health_capped
     double alpha;      // error rate of the verdict, all looks together: 0.001

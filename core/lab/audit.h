@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "engine/kernel_set.h"
 #include "jit/occupancy.h"
+#include "lab/ncu.h"
 #include "lab/structure.h"
 #include "plugin/arena.h"
 
@@ -40,7 +41,8 @@ struct kiln_audit_kernel {
     struct kiln_audit_bank *banks;
     uint32_t n_banks, n_calls;
     struct kiln_audit_call *calls;
-    struct kiln_structure *structure; // NULL: not known
+    struct kiln_structure *structure;       // NULL: not known
+    const struct kiln_ncu_kernel *measured; // NULL: not measured; see kiln_audit_measured
 };
 
 struct kiln_audit {
@@ -61,6 +63,10 @@ void kiln_audit_finish(struct kiln_audit *audit);
 // such failure is returned behind a complete audit.
 KILN_MUST_CHECK enum kiln_status kiln_audit_compile(struct kiln_audit *audit,
         struct kiln_kernel_set *set, struct kiln_jit *jit, struct kiln_err *err);
+
+// Puts what ncu measured beside the kernels of the same name; ncu outlives the audit. Returns how
+// many kernels were found in it. (audit_measured.c)
+size_t kiln_audit_measured(struct kiln_audit *audit, const struct kiln_ncu *ncu);
 
 // Three lines a kernel and what is behind them. (audit_text.c)
 void kiln_audit_print(const struct kiln_audit *audit, struct kiln_buf *text);

@@ -43,4 +43,8 @@ typedef void (*kiln_audit_diff_fn)(
 size_t kiln_audit_each_diff(const struct kiln_audit_kernel *base,
         const struct kiln_audit_kernel *change, kiln_audit_diff_fn fn, void *arg);
 
+// What was measured, as lines and as a JSON object. (audit_measured.c)
+void kiln_audit_put_measured(struct kiln_buf *text, const struct kiln_ncu_kernel *measured);
+struct json_t *kiln_audit_measured_json(const struct kiln_ncu_kernel *measured);
+
 #endif

@@ -173,6 +173,7 @@ static json_t *kernel_json(const struct kiln_audit_kernel *kernel) {
     set(&object, "limiters", limiters_json(&kernel->occupancy));
     set(&object, "banks", banks_json(kernel));
     set(&object, "structure", structure_json(kernel));
+    set(&object, "ncu", kiln_audit_measured_json(kernel->measured));
     if (!kiln_audit_is_sound(kernel)) {
         set(&object, "error", json_string(kernel->item->err.text));
     }

@@ -1,5 +1,5 @@
-// ncu: what Nsight Compute measured of kernels, read from its CSV export: `ncu --csv --page details`
-// (with --print-details all for the stalls) or `ncu --csv --page raw`.
+// ncu: what Nsight Compute measured of kernels, read from its CSV export: `ncu --csv --page
+// details` (with --print-details all for the stalls) or `ncu --csv --page raw`.
 //
 // Both pages are read by the names of their columns and metrics, so that sections that were not
 // collected are simply not known.

@@ -225,8 +225,35 @@ def refusal_cases():
     check("without a compiler", rows and rows[0]["registers"] is None and rows[0]["blocks_per_sm"] == 2, rows)
 
 
+def measured_cases():
+    """Counters of a profiler's export beside the derived figures."""
+    profiles = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/profiles")
+    details, raw = (os.path.join(profiles, name) for name in ("ncu_details.csv", "ncu_raw.csv"))
+    slot = ["attention.prefill", "--target", "h200", *sets("attention.prefill", variant="fap2")]
+    rows = kernels(*slot, "--ncu", details, **NO_COMPILER)
+    ncu = rows[0]["ncu"] if rows else {}
+    check("ncu: the details page", ncu.get("launches") == 2 and abs(ncu["ms"] - 1) < 1e-9 and ncu["sm_busy_pct"] == 65
+          and ncu["memory_pct"] == 41.5 and ncu["dram_pct"] is None and ncu["grade"] == "measured"
+          and ncu["stalls"] == [{"stall": "barrier", "cycles": 2.5}, {"stall": "long scoreboard", "cycles": 1.25}]
+          and ncu["speedup_pct"] == 18.5 and ncu["rule"] == "AchievedOccupancy", rows)
+    rows = kernels(*slot, "--ncu", raw, **NO_COMPILER)
+    ncu = rows[0]["ncu"] if rows else {}
+    check("ncu: the raw page", ncu.get("launches") == 1 and abs(ncu["ms"] - 2) < 1e-9 and ncu["sm_busy_pct"] == 50
+          and ncu["stalls"] == [{"stall": "barrier", "cycles": 3.5}], rows)
+    text = run("audit", *slot, "--ncu", details, **NO_COMPILER).stdout
+    check("ncu: in words", "[measured] 1.000 ms a launch, mean of 2, SM busy 65.0 %" in text
+          and "stalls: barrier 2.50, long scoreboard 1.25" in text and "18.5 % (AchievedOccupancy)" in text, text)
+    result = run("audit", "norm", "--target", "h200", "--ncu", details, **NO_COMPILER)
+    check("ncu: of other kernels", result.returncode == 0 and "its first is fap2" in result.stderr, result.stderr)
+    rows = kernels(*slot, **NO_COMPILER)
+    check("ncu: not given", rows and rows[0]["ncu"] is None, rows)
+    result = run("audit", *slot, "--ncu", os.path.join(profiles, "kern_sum.csv"), **NO_COMPILER)
+    check("ncu: no export of it", result.returncode == 3 and "Nsight Compute" in result.stderr, result.stderr)
+
+
 bank_cases()
 shape_cases()
+measured_cases()
 if compiler:
     structure_cases()
     over_cases()
