@@ -23,7 +23,7 @@ struct audit_run {
     const char *targets, *save, *ncu_file;
     struct kiln_opt_list words; // slots; with --diff two files before them
     int64_t tokens;
-    int diff;
+    int diff, simulate, all;
     struct kiln_registry *registry;
     struct side sides[2];
     struct kiln_jit *jit;
@@ -61,7 +61,8 @@ static enum kiln_status gather(
             .targets = run->targets ? run->targets : "gb10",
             .slots = run->words.items + (run->diff ? 2 : 0),
             .n_slots = run->words.count - (run->diff ? 2 : 0),
-            .tokens = run->tokens};
+            .tokens = run->tokens,
+            .all = run->all};
     return kiln_kernel_set_make(&side->set, &params, err);
 }
 
@@ -75,7 +76,14 @@ static enum kiln_status audit_side(
                 .threads = (uint32_t)settings->threads};
         KILN_TRY(kiln_jit_open(&run->jit, &params, err));
     }
-    return kiln_audit_compile(&side->audit, &side->set, run->jit, err);
+    enum kiln_status status = kiln_audit_compile(&side->audit, &side->set, run->jit, err);
+    if (run->simulate && status != KILN_STATUS_NOMEM) { // a kernel that does not compile says so
+        const struct kiln_settings *settings = kiln_config_settings(side->config);
+        KILN_TRY(kiln_audit_simulate(&side->audit, run->registry, settings->cache_dir,
+                (uint32_t)settings->threads, kiln_interrupted,
+                status == KILN_STATUS_OK ? err : NULL));
+    }
+    return status;
 }
 
 // NULL: out of memory.
@@ -204,6 +212,7 @@ static enum kiln_status run_audit(
     if (!run) {
         return kiln_err_nomem(err, "the command");
     }
+    kiln_interrupt_catch();
     kiln_common_init(&run->common);
     run->tokens = 3325;
     const struct kiln_opt table[] = {
@@ -217,6 +226,10 @@ static enum kiln_status run_audit(
                     "BASE.ini CHANGE.ini stand before the slots: what differs between them", 0, 0},
             {"--tokens", NULL, KILN_OPT_INT, &run->tokens, "N", "of the prefill (default: 3325)", 1,
                     1048576},
+            {"--simulate", NULL, KILN_OPT_FLAG, &run->simulate, NULL,
+                    "run each kernel on the simulator, at a small problem, and count", 0, 0},
+            {"--all", NULL, KILN_OPT_FLAG, &run->all, NULL,
+                    "every variant, weight type and head size instead of what is bound", 0, 0},
             {"--ncu", NULL, KILN_OPT_STRING, &run->ncu_file, "FILE",
                     "CSV export of Nsight Compute: its counters beside", 0, 0},
             KILN_SAVE_OPTION(&run->save),

@@ -15,6 +15,7 @@ void kiln_audit_finish(struct kiln_audit *audit) {
         if (audit->kernels[i].structure) { // itself in the arena
             kiln_structure_finish(audit->kernels[i].structure);
         }
+        kiln_behaviour_destroy(audit->kernels[i].behaviour);
     }
     kiln_free(audit->kernels);
     kiln_free(audit->no_compiler);

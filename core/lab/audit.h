@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "engine/kernel_set.h"
 #include "jit/occupancy.h"
+#include "lab/behaviour.h"
 #include "lab/ncu.h"
 #include "lab/structure.h"
 #include "plugin/arena.h"
@@ -42,6 +43,7 @@ struct kiln_audit_kernel {
     uint32_t n_banks, n_calls;
     struct kiln_audit_call *calls;
     struct kiln_structure *structure;       // NULL: not known
+    struct kiln_behaviour *behaviour;       // NULL: not simulated; see kiln_audit_simulate
     const struct kiln_ncu_kernel *measured; // NULL: not measured; see kiln_audit_measured
 };
 

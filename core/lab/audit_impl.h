@@ -43,6 +43,10 @@ typedef void (*kiln_audit_diff_fn)(
 size_t kiln_audit_each_diff(const struct kiln_audit_kernel *base,
         const struct kiln_audit_kernel *change, kiln_audit_diff_fn fn, void *arg);
 
+// What was simulated, as lines, as rows of banks[] and as a JSON object. (audit_behaviour.c)
+void kiln_audit_put_behaviour(struct kiln_buf *text, const struct kiln_behaviour *behaviour);
+void kiln_audit_add_banks_json(struct json_t *banks, const struct kiln_behaviour *behaviour);
+struct json_t *kiln_audit_behaviour_json(const struct kiln_behaviour *behaviour);
 // What was measured, as lines and as a JSON object. (audit_measured.c)
 void kiln_audit_put_measured(struct kiln_buf *text, const struct kiln_ncu_kernel *measured);
 struct json_t *kiln_audit_measured_json(const struct kiln_ncu_kernel *measured);

@@ -47,6 +47,7 @@ static json_t *banks_json(const struct kiln_audit_kernel *kernel) {
                                (int)site->access_bytes, "ways", (int)kernel->banks[i].ways, "grade",
                                "derived"));
     }
+    kiln_audit_add_banks_json(array, kernel->behaviour);
     return array;
 }
 
@@ -173,6 +174,7 @@ static json_t *kernel_json(const struct kiln_audit_kernel *kernel) {
     set(&object, "limiters", limiters_json(&kernel->occupancy));
     set(&object, "banks", banks_json(kernel));
     set(&object, "structure", structure_json(kernel));
+    set(&object, "simulated", kiln_audit_behaviour_json(kernel->behaviour));
     set(&object, "ncu", kiln_audit_measured_json(kernel->measured));
     if (!kiln_audit_is_sound(kernel)) {
         set(&object, "error", json_string(kernel->item->err.text));

@@ -290,6 +290,7 @@ static void put_kernel(struct kiln_buf *text, const struct kiln_audit_kernel *ke
     put_structure(text, kernel);
     put_resources(text, kernel);
     put_behaviour(text, kernel);
+    kiln_audit_put_behaviour(text, kernel->behaviour);
     kiln_audit_put_measured(text, kernel->measured);
     for (uint32_t i = 0; i < kernel->n_calls; i++) {
         put_call(text, kernel, &kernel->calls[i], i == 0);

@@ -251,10 +251,31 @@ def measured_cases():
     check("ncu: no export of it", result.returncode == 3 and "Nsight Compute" in result.stderr, result.stderr)
 
 
+def simulated_cases():
+    """Counted on the simulator: what the derived rows say, and what they cannot know."""
+    slot = ["attention.prefill", "--target", "gb10", "--simulate"]
+    rows = kernels(*slot, *sets("attention.prefill", variant="fap2", FA_TQ=64, FA_TKV=32, FA_KPAD=8, FA_SYNC=2))
+    sim = rows[0]["simulated"] if rows else {}
+    banks = [b for b in rows[0]["banks"] if b["grade"] == "simulated"] if rows else []
+    check("simulated: ran without a fault", sim.get("faults") == 0 and sim["tensor_ops_per_block"] > 0
+          and sim["barriers_per_block"] > 1 and 0 < sim["smem_used"] <= sim["smem_requested"] == 34816
+          and sim["grade"] == "simulated", rows)
+    check("simulated: padded rows conflict nowhere under ldmatrix",
+          [b["ways"] for b in banks if "ldmatrix" in b["opcode"]] and
+          all(b["ways"] == 1 for b in banks if "ldmatrix" in b["opcode"]), banks)
+    check("simulated: derived rows stand beside", any(b["grade"] == "derived" for b in rows[0]["banks"]), rows)
+    bare = kernels(*slot, *sets("attention.prefill", variant="fap2", FA_TQ=64, FA_TKV=32, FA_KPAD=0))
+    ways = [b["ways"] for b in bare[0]["banks"] if b["grade"] == "simulated" and "ldmatrix" in b["opcode"]]
+    check("simulated: rows without padding are 8-way", ways and max(ways) == 8, bare)
+    text = run("audit", *slot).stdout
+    check("simulated: in words", "[simulated] at m=130" in text and "barriers a block" in text, text)
+
+
 bank_cases()
 shape_cases()
 measured_cases()
 if compiler:
+    simulated_cases()
     structure_cases()
     over_cases()
     planted_cases()
