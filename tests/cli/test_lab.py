@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The lab's commands on a tiny model: what they print, their documents, their exit codes. No timing
-decides a case.
+decides a case but that of a planted delay, which is many times the rest.
 
-usage: test_lab.py KILN SOURCE_ROOT. Exit status 1 when a case fails.
+usage: test_lab.py KILN SOURCE_ROOT PLUGINS_DELAY. Exit status 1 when a case fails.
 """
 import json
 import os
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-kiln, source = sys.argv[1:3]
+kiln, source, delay_plugins = sys.argv[1:4]
 model = os.path.join(source, "tests/golden/tiny/llama-quant-q8_0.gguf")
 failures = 0
 
@@ -86,6 +86,33 @@ def ab_cases(folder, base, int8):
     case("ab: nothing to do", ["ab", base, base, "-m", model, "--device", "cpu", "-p", "0"], 2, err="both 0")
     case("ab: too long", ["ab", base, base, "-m", model, "--device", "cpu", "-p", "64", "-c", "32"], 2, err="do not fit")
     case("ab: few rounds", ["ab", base, base, *shape[:-1], "2"], 2, err="-r takes")
+
+
+def planted_cases(folder):
+    """A kernel that takes longer by a known time: lost, won back, and the same on both sides. Both wait, so that
+    a busy machine hardly shows."""
+    files = {}
+    for name, wait in (("quick", 10000), ("slow", 40000)):
+        files[name] = os.path.join(folder, name + ".ini")
+        with open(files[name], "w", encoding="ascii") as out:
+            out.write("[activation]\nplugin = delay\nvariant = wait\nWAIT_US = %d\n" % wait)
+    shape = ["-m", model, "--device", "cpu", "-p", "16", "-r", "12", "--plugin-dir", delay_plugins]
+    for base, change, verdict, code in (("quick", "slow", "REVERT", 1), ("slow", "quick", "LAND", 0),
+                                        ("slow", "slow", "NEUTRAL", 1)):
+        for _ in range(3):  # a machine that others use may leave nothing to judge; it never says the contrary
+            ab, result = document("ab: %s against %s" % (base, change), ["ab", files[base], files[change], *shape],
+                                  (0, 1))
+            if ab.get("verdict") != "NEUTRAL":
+                break
+        check("ab: %s against %s: %s" % (base, change, verdict),
+              ab.get("verdict") == verdict and result.returncode == code, result)
+    case("ab: stops when it is decided", ["ab", files["quick"], files["slow"], *shape[:-3], "60", *shape[-2:],
+                                          "--until-decided"], 1, out=r"\| (6|12|18|24) \| REVERT \|")
+    prompts = os.path.join(folder, "planted.jsonl")
+    with open(prompts, "w", encoding="ascii") as out:
+        out.write(json.dumps({"prompt_ids": list(range(1, 9))}) + "\n")
+    case("greedy: a delay changes no token", ["gate", "greedy", files["quick"], files["slow"], "-m", model, "--device",
+                                              "cpu", "--prompts", prompts, "-n", "2", "--plugin-dir", delay_plugins], 0)
 
 
 def growth_cases(folder, base, shape):
@@ -262,6 +289,7 @@ def main():
         int8 = ini("int8.ini", "[matmul.*.prefill]\nvariant = exact_q8\n[matmul.*.decode]\nvariant = exact_q8\n")
         cut = ini("cut.ini", "[engine]\nubatch = 4\n")
         ab_cases(folder, base, int8)
+        planted_cases(folder)
         gate_cases(folder, base, int8, cut)
         wall_cases(folder)
         against_cases(folder)
