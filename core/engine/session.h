@@ -10,6 +10,7 @@ struct kiln_session_params {
     struct kiln_registry *registry; // outlive the session
     struct kiln_config *config;     // checked
     uint32_t sim_checks;            // of --device sim: 1 << enum kiln_sim_check
+    int sim_counters;               // and whether it counts by source line
     int (*stop)(void);
     void (*progress)(void *arg, int64_t done, int64_t total);
     void *progress_arg;

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "device/sim/exec.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +26,7 @@ static const char *env_path(const char *variable) {
     return value;
 }
 
-static enum kiln_status open_all(struct opened_model *model, const char *device, const char *path,
+static enum kiln_status open_all(struct opened_model *model, struct kiln_session_params *params,
         const char *const *plugins, const char *const *sets, struct kiln_err *err) {
     char dir[4096];
     snprintf(dir, sizeof(dir), "%s/plugins", env_path("KILN_TEST_BUILD"));
@@ -42,17 +43,16 @@ static enum kiln_status open_all(struct opened_model *model, const char *device,
     struct kiln_catalog catalog = {.plugins = kiln_registry_plugins(model->registry),
             .n_plugins = kiln_registry_count(model->registry)};
     KILN_TRY(kiln_config_check(model->config, &catalog, err));
-    struct kiln_session_params params = {.model_path = path,
-            .device = device,
-            .registry = model->registry,
-            .config = model->config};
-    return kiln_session_open(&model->session, &params, err);
+    params->registry = model->registry;
+    params->config = model->config;
+    return kiln_session_open(&model->session, params, err);
 }
 
 enum kiln_status try_open_model(struct opened_model *model, const char *device, const char *path,
         const char *const *plugins, const char *const *sets, struct kiln_err *err) {
     *model = (struct opened_model){0};
-    enum kiln_status status = open_all(model, device, path, plugins, sets, err);
+    struct kiln_session_params params = {.model_path = path, .device = device};
+    enum kiln_status status = open_all(model, &params, plugins, sets, err);
     if (status != KILN_STATUS_OK) {
         close_model(model);
     }
@@ -73,6 +73,16 @@ void open_model_on(
         skip();
     }
     must(try_open_model(model, device, path, NULL, sets, &err), &err);
+}
+
+void open_model_on_sim(struct opened_model *model, const char *path, const char *const *sets) {
+    struct kiln_err err = {0};
+    struct kiln_session_params params = {.model_path = path,
+            .device = "sim",
+            .sim_checks = KILN_SIM_CHECK_ALL,
+            .sim_counters = 1};
+    *model = (struct opened_model){0};
+    must(open_all(model, &params, NULL, sets, &err), &err);
 }
 
 void close_model(struct opened_model *model) {

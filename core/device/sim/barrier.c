@@ -114,9 +114,11 @@ int kiln_sim_barriers_open(struct sim_block *block) {
         }
         uint32_t there =
                 (uint32_t)__builtin_popcount(waiting) * SIM_LANES + block->barriers[number].arrived;
-        int whole = threads == 0 || threads >= block->n_warps * SIM_LANES;
-        if (waiting && (whole ? running * SIM_LANES <= block->barriers[number].arrived
-                              : there >= threads)) {
+        // Who only arrives may end before the others get there: then it is counted, not waited for.
+        int whole = block->barriers[number].arrived == 0 &&
+                    (threads == 0 || threads >= block->n_warps * SIM_LANES);
+        threads = threads ? threads : block->n_warps * SIM_LANES;
+        if (waiting && (whole ? running == 0 : there >= threads)) {
             let_go(block, number, waiting, whole);
             opened = 1;
         }

@@ -92,13 +92,14 @@ enum kiln_sim_class kiln_sim_class_of(const struct kiln_ptx_insn *insn) {
     case KILN_PTX_OP_WMMA_MMA:
         return KILN_SIM_CLASS_TENSOR;
     case KILN_PTX_OP_SHFL:
+        return KILN_SIM_CLASS_SHUFFLE;
     case KILN_PTX_OP_VOTE:
     case KILN_PTX_OP_MATCH:
     case KILN_PTX_OP_REDUX:
     case KILN_PTX_OP_ACTIVEMASK:
     case KILN_PTX_OP_WARPSYNC:
     case KILN_PTX_OP_ELECT:
-        return KILN_SIM_CLASS_SHUFFLE;
+        return KILN_SIM_CLASS_VOTE;
     case KILN_PTX_OP_BAR:
     case KILN_PTX_OP_MEMBAR:
         return KILN_SIM_CLASS_BARRIER;

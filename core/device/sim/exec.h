@@ -181,7 +181,8 @@ uint32_t kiln_sim_faults(struct kiln_sim_report *report);
     X(LOCAL, "local memory") \
     X(ASYNC, "asynchronous copy") \
     X(ATOMIC, "atomic") \
-    X(SHUFFLE, "shuffle and vote") \
+    X(SHUFFLE, "shuffle") \
+    X(VOTE, "vote, match, reduce") \
     X(BARRIER, "barrier and fence") \
     X(BRANCH, "branch and call") \
     X(OTHER, "other")
