@@ -1,7 +1,7 @@
 // sim_models: greedy ids on sim, with the variants that GPUs get by default, against those of exact
 // arithmetic on the CPU: the first 8 of every tiny model, or up to a step whose two largest logits
-// are near; of SmolLM2 with "smollm2" as argument (skipped, 77, without KILN_MODEL_SMOLLM2). Skipped
-// without NVRTC.
+// are near; of SmolLM2 with "smollm2" as argument (skipped, 77, without KILN_MODEL_SMOLLM2).
+// Skipped without NVRTC.
 #include "open_model.h"
 #include "sim_kernel.h"
 
