@@ -20,6 +20,7 @@ static const struct kiln_cmd *const commands[] = {
         &kiln_cmd_gate,
         &kiln_cmd_op,
         &kiln_cmd_wall,
+        &kiln_cmd_record,
         &kiln_cmd_model,
         &kiln_cmd_plugins,
         &kiln_cmd_config,
@@ -45,6 +46,7 @@ static void print_overview(FILE *out) {
                  "130 interrupted.\n\nenvironment:\n"
                  "  KILN_PLUGIN_PATH  folders with plugins, separated by ':'\n"
                  "  KILN_CACHE_DIR    where compiled kernels are kept\n"
+                 "  KILN_LEDGER       the ledger of `kiln record`\n"
                  "  KILN_NVRTC        CUDA's runtime compiler: the library or its folder\n"
                  "  KILN_NO_COMPILE   1: a kernel that is not in the cache is an error\n"
                  "  KILN_MODEL_DIR    where tools/fetch-model keeps models\n"

@@ -1,0 +1,126 @@
+// ledger_summary: one line for each kind of result, and its verdict.
+#include "lab/ledger.h"
+
+#include "base/mem.h"
+#include "lab/ledger_impl.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+static const json_t *rows_of(const json_t *result) {
+    const json_t *rows = json_is_array(result) ? result : json_object_get(result, "rows");
+    return json_is_array(rows) ? rows : NULL;
+}
+
+void kiln_result_test_name(const struct json_t *row, char *name, size_t size) {
+    int64_t prompt = json_integer_value(json_object_get(row, "n_prompt"));
+    int64_t gen = json_integer_value(json_object_get(row, "n_gen"));
+    int64_t depth = json_integer_value(json_object_get(row, "n_depth"));
+    char behind[32] = "";
+    if (depth > 0) {
+        snprintf(behind, sizeof(behind), "@d%lld", (long long)depth);
+    }
+    snprintf(name, size, "%s%lld%s", prompt > 0 ? "pp" : "tg",
+            (long long)(prompt > 0 ? prompt : gen), behind);
+}
+
+static void one_ab(const json_t *row, struct kiln_buf *line) {
+    char name[64];
+    const json_t *interval = json_object_get(row, "interval_pct");
+    kiln_result_test_name(row, name, sizeof(name));
+    kiln_buf_printf(line, "%s%s %+.2f %% (%+.2f to %+.2f), %s",
+            line->len > strlen("ab: ") ? "; " : "", name, kiln_json_double(row, "median_pct", 0),
+            json_number_value(json_array_get(interval, 0)),
+            json_number_value(json_array_get(interval, 1)), kiln_json_string(row, "verdict", "?"));
+}
+
+// LAND when every row lands, REVERT when one does, else NEUTRAL.
+static const char *ab(const json_t *result, struct kiln_buf *line) {
+    const json_t *rows = rows_of(result);
+    size_t n = rows ? json_array_size(rows) : 1, landed = 0, reverted = 0;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *row = rows ? json_array_get(rows, i) : result;
+        const char *verdict = kiln_json_string(row, "verdict", "");
+        landed += strcmp(verdict, "LAND") == 0;
+        reverted += strcmp(verdict, "REVERT") == 0;
+        one_ab(row, line);
+    }
+    return reverted > 0 ? "REVERT" : landed == n && n > 0 ? "LAND" : "NEUTRAL";
+}
+
+static const char *gate(const json_t *result, struct kiln_buf *line) {
+    const char *verdict = kiln_json_string(result, "verdict", "FAIL");
+    kiln_buf_printf(line, "%s: %s, %lld passed, %lld failed, %lld skipped",
+            kiln_json_string(result, "gate", "gate"), verdict,
+            (long long)json_integer_value(json_object_get(result, "passed")),
+            (long long)json_integer_value(json_object_get(result, "failed")),
+            (long long)json_integer_value(json_object_get(result, "skipped")));
+    return strcmp(verdict, "PASS") == 0 ? "PASS" : "FAIL";
+}
+
+static const char *wall(const json_t *result, struct kiln_buf *line) {
+    char name[64];
+    size_t i;
+    const json_t *slice;
+    kiln_result_test_name(result, name, sizeof(name));
+    kiln_buf_printf(line, "%s %.3f ms", name, kiln_json_double(result, "wall_ms", 0));
+    json_array_foreach(json_object_get(result, "slices"), i, slice) {
+        if (i == 3) {
+            break;
+        }
+        kiln_buf_printf(line, "; %s %.1f %%", kiln_json_string(slice, "slot", "?"),
+                kiln_json_double(slice, "share_pct", 0));
+    }
+    return NULL;
+}
+
+static const char *audit(const json_t *result, struct kiln_buf *line) {
+    const json_t *kernels = json_object_get(result, "kernels");
+    const json_t *first = json_array_get(kernels, 0);
+    kiln_buf_printf(line, "%zu kernels", json_array_size(kernels));
+    if (first) {
+        kiln_buf_printf(line, "; %s %s on %s", kiln_json_string(first, "slot", "?"),
+                kiln_json_string(first, "variant", "?"), kiln_json_string(first, "target", "?"));
+    }
+    return NULL;
+}
+
+// op, tune and bench, whose documents say what they are about in `slot` or in rows.
+static const char *other(const json_t *result, struct kiln_buf *line) {
+    const json_t *rows = rows_of(result);
+    const char *slot = kiln_json_string(result, "slot", NULL);
+    if (slot) {
+        kiln_buf_puts(line, slot);
+    }
+    for (size_t i = 0; rows && i < json_array_size(rows) && i < 4; i++) {
+        char name[64];
+        const json_t *row = json_array_get(rows, i);
+        kiln_result_test_name(row, name, sizeof(name));
+        if (json_object_get(row, "avg_ts")) {
+            kiln_buf_printf(line, "%s%s %.2f t/s", i > 0 ? "; " : "", name,
+                    kiln_json_double(row, "avg_ts", 0));
+        }
+    }
+    return kiln_json_string(result, "verdict", NULL);
+}
+
+enum kiln_status kiln_ledger_summary(const char *kind, const struct json_t *result, char **summary,
+        const char **verdict, struct kiln_err *err) {
+    static const struct {
+        const char *kind;
+        const char *(*write)(const json_t *result, struct kiln_buf *line);
+    } writers[] = {{"ab", ab}, {"gate", gate}, {"wall", wall}, {"audit", audit}};
+    const char *(*write)(const json_t *, struct kiln_buf *) = other;
+    for (size_t i = 0; i < sizeof(writers) / sizeof(writers[0]); i++) {
+        if (strcmp(kind, writers[i].kind) == 0) {
+            write = writers[i].write;
+        }
+    }
+    struct kiln_buf line = {0};
+    kiln_buf_printf(&line, "%s: ", kind);
+    *verdict = write(result, &line);
+    *summary = kiln_buf_take(&line);
+    kiln_buf_finish(&line);
+    return *summary ? KILN_STATUS_OK : kiln_err_nomem(err, "a result");
+}

@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""kiln record: the ledger by its commands: taking in, experiments, levers that are due, the page of a
+round, export, search; and files that are read-only, empty, broken, somebody else's or full.
+
+usage: test_record.py KILN SOURCE_ROOT. Exit status 1 when a case fails.
+"""
+import csv
+import io
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+
+kiln, source = sys.argv[1:3]
+failures = 0
+
+
+def check(what, condition, more=""):
+    global failures
+    print("ok  " if condition else "FAIL", what, "" if condition else more, flush=True)
+    failures += not condition
+
+
+def case(what, args, code=0, err="", out="", env=None, user=None, **more):
+    result = subprocess.run([kiln, "record", *args], capture_output=True, text=True, timeout=60, env=env, user=user,
+                            **more)
+    good = result.returncode == code and re.search(err, result.stderr, re.S) and re.search(out, result.stdout, re.S)
+    check(what, good, "exit %d\n  out %s\n  err %s" % (result.returncode, result.stdout[-1500:], result.stderr[-1500:]))
+    return result.stdout
+
+
+def envelope(kind, date, result, **more):
+    return {"kiln": "0.1.0", "kind": kind, "date": date, "device": "NVIDIA GB10", "device_id": "cuda:0",
+            "target": "sm_121", "driver": "CUDA 13.0, 580.159", "config": "[attention.prefill]\nFA_TKV = 16\n",
+            "base_config": "[attention.prefill]\nFA_TKV = 32\n", "sources": "0123456789abcdef", "grade": "measured",
+            "result": result, **more}
+
+
+def wall(date, share):
+    return envelope("wall", date, {
+        "n_prompt": 3325, "n_gen": 0, "n_depth": 0, "wall_ms": 1250.0, "slices": [
+            {"slot": "matmul.q4_K.prefill", "name": "m", "ms": 900.0, "share_pct": 72.0},
+            {"slot": "attention.prefill", "name": "a", "ms": 12.5 * share, "share_pct": share}]})
+
+
+def ab(date, verdict, median):
+    row = {"verdict": verdict, "n_prompt": 3325, "n_gen": 0, "n_depth": 0, "base_ts": 2832.9, "change_ts": 2818.7,
+           "median_pct": median, "interval_pct": [median - 0.4, median + 0.4], "noise_pct": 0.3,
+           "pairs": [{"pct": median, "control_pct": 0.0}]}
+    return envelope("ab", date, {**row, "rows": [row]})
+
+
+def gate(date, verdict):
+    return envelope("gate", date, {"gate": "greedy", "verdict": verdict, "passed": 3, "failed": int(verdict == "FAIL"),
+                                   "skipped": 0, "cases": []})
+
+
+def audit(date):
+    return envelope("audit", date, {"kernels": [
+        {"slot": "attention.prefill", "variant": "fap2", "target": "sm_121", "smem_requested": 34816, "blocks_per_sm": 2,
+         "limiter": "shared memory", "occupancy": 0.1667, "registers": 124, "spill_bytes": 0,
+         "banks": [{"site": "K", "ways": 8}, {"site": "V", "ways": 2}]}]}, grade="derived")
+
+
+def save(folder, name, value):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as out:
+        json.dump(value, out)
+    return path
+
+
+def round_cases(folder):
+    ledger = ["--ledger", os.path.join(folder, "data/kiln/ledger.db")]
+    first, second = (save(folder, "wall%d.json" % i, wall("2026-11-%02dT10:00:00Z" % (27 + i), share))
+                     for i, share in ((1, 10.2), (2, 4.7)))
+    compared = save(folder, "ab.json", ab("2026-11-30T10:00:00Z", "NEUTRAL", -0.5))
+    forked = save(folder, "gate.json", gate("2026-11-30T11:00:00Z", "FAIL"))
+    audited = save(folder, "audit.json", audit("2026-11-30T09:00:00Z"))
+    case("list: nothing there", ["list", *ledger], err="nothing there")
+    check("list makes no file", not os.path.exists(os.path.join(folder, "data")))
+    case("add: a wall", ["add", first, *ledger], out="^#1 .*wall1.json\n$")
+    case("add: the same again", ["add", first, *ledger], out="^#1 .*was there already")
+    condition = "retry when wall share of attention.prefill > 8 % and gate greedy is not PASS"
+    case("add: a verdict wants its reasons", ["add", compared, "--experiment", "tile16", *ledger], 2, err="--retry")
+    case("add: nothing of a refused call is kept", ["list", "--kind", "ab", *ledger], err="nothing there")
+    case("add: an experiment", ["add", compared, forked, audited, "--experiment", "tile16", "--title", "FA_TKV 32 to 16",
+                                "--slot", "attention.prefill", "--mechanism", "three blocks", "--retry", condition, *ledger],
+         out="tile16 REVERTED: a gate failed")
+    case("add: a name is there once", ["add", "--experiment", "tile16", *ledger], 2, err="already; --update")
+    case("add: none to update", ["add", "--experiment", "tile17", "--update", *ledger], 2, err="no experiment tile17")
+    case("add: no such verdict", ["add", "--experiment", "x", "--verdict", "GOOD", *ledger], 2, err="LANDED, REVERTED")
+    case("add: a name is no number", ["add", "--experiment", "12", *ledger], 2, err="at least one letter")
+    case("add: what", ["add", *ledger], 2, err="what")
+    case("add: a bad condition points", ["add", "--experiment", "x", "--retry", "wall shaer of norm > 3", *ledger], 2,
+         err=r"'wall'.*did you mean|'wall': here a figure is needed.*\^ here")
+    case("add: none of --save's", ["add", save(folder, "none.json", {"a": 1}), *ledger], 3, err='none.json: no "kiln"')
+    case("add: another kind", ["add", save(folder, "kind.json", envelope("wal", "2026-11-30", {})), *ledger], 3, err="'wal'")
+    case("add: another date", ["add", save(folder, "date.json", envelope("wall", "yesterday", {})), *ledger], 3,
+         err="'yesterday'")
+    case("add: no such file", ["add", os.path.join(folder, "gone.json"), *ledger], 3, err="gone.json")
+    case("due: the condition holds", ["due", *ledger],
+         out=r"tile16 +due.*wall share of attention.prefill is 10.2 % \(wall #1 of 2026-11-28.*1 of 1 dead levers are due")
+    case("add: a newer wall", ["add", second, *ledger], out="#5")
+    case("due: no longer", ["due", "--all", *ledger], out=r"tile16 +no .*is 4.7 % \(wall #5")
+    case("due: on another device", ["due", "--all", "--on", "h200", *ledger], out=r"tile16 +unknown")
+    case("due: the campaign's levers on this ledger", ["due", "--campaign", "--all", *ledger],
+         out=r"r50 +no .*r46 +no .*is 4.7 %")
+    case("due: JSON", ["due", "--json", *ledger], out='"state": "no"')
+    figures = {"blocks of attention.prefill = 2": "due", "occupancy of attention.prefill < 16 %": "no",
+               "bank ways of attention.prefill >= 8": "due", "tok/s of pp3325 < 2900": "due",
+               "noise of pp3325 <= 0.3 %": "due", "time of matmul.*.prefill > 899 ms": "due", "driver >= 580.2": "due", "driver > 590": "no",
+               "device is gb10": "due", "device is not sm_121": "no", "registers of attention.prefill > 123": "due",
+               "smem of attention.prefill = 34816 B": "due", "spills of attention.prefill != 0": "no",
+               "gate tolerance is PASS": "unknown", "gate tolerance is PASS or gate greedy is FAIL": "due",
+               "not (driver < 580 or time of norm > 1)": "unknown"}
+    for text, state in figures.items():
+        case("update: " + text, ["add", "--experiment", "tile16", "--update", "--retry", text, *ledger], out="tile16 updated")
+        levers = json.loads(case("due: " + text, ["due", "--json", *ledger]))["levers"]
+        check("%s is %s" % (text, state), levers[0]["state"] == state, levers)
+    page = case("draft", ["draft", "tile16", *ledger], out="# tile16: FA_TKV 32 to 16")
+    wanted = ["## 1. Background", "## 2. Principle", "## 3. Implementation", "## 4. Verification", "## 5. Results",
+              "## 6. Lessons", "| attention.prefill | 58.750 | 4.70 |", "- FA_TKV = 32", "+ FA_TKV = 16",
+              "| pp3325 | 2832.90 | 2818.70 | -0.50 | -0.90 to -0.10 | 0.30 | 1 | NEUTRAL |", "greedy: FAIL",
+              "| attention.prefill | fap2 | 34816 | 2 | shared memory | 16.7 | 124 | 0 |", "0123456789abcdef"]
+    at = [page.find(text) for text in wanted]
+    check("draft: what was measured", min(at) >= 0, [text for text, place in zip(wanted, at) if place < 0])
+    check("draft: six sections in order", at[:6] == sorted(at[:6]), page)
+    out = os.path.join(folder, "page.md")
+    case("draft: to a file", ["draft", "tile16", "-o", out, *ledger])
+    check("draft: the same", open(out, encoding="utf-8").read() == page)
+    case("draft: nobody", ["draft", "tile17", *ledger], 2, err="no experiment is named tile17")
+    case("show: a result", ["show", "#2", *ledger], out="summary +ab: pp3325 -0.50 %.*NEUTRAL")
+    case("show: a result that is not there", ["show", "99", *ledger], 2, err="no result is number 99")
+    case("search", ["search", "three", "block*", *ledger], out="^tile16")
+    case("search: signs are words", ["search", 'FA_TKV"', "AND", *ledger], out="^$")
+    case("search: nothing", ["search", *ledger], 2, err="searched")
+    case("list: by verdict", ["list", "--verdict", "REVERTED", *ledger], out="^2[^\n]*tile16 [^\n]*\n$")
+    case("list: by kind", ["list", "--kind", "wall", "--newest", "1", *ledger], out="^2026-11-29  #5 [^\n]*\n$")
+    return ledger
+
+
+def export_cases(folder, ledger):
+    title = 'comma, "quote"\nline | pipe'
+    case("add: odd letters", ["add", "--experiment", "odd", "--title", title, "--note", "ß ✓ 𝔘", *ledger])
+    whole = json.loads(case("export: JSON", ["export", *ledger]))
+    check("export: all entries", len(whole["results"]) == 5 and len(whole["experiments"]) == 2
+          and whole["results"][0]["result"], whole.keys())
+    rows = list(csv.DictReader(io.StringIO(case("export: CSV", ["export", "--format", "csv", *ledger]), newline="")))
+    check("export: CSV reads back", len(rows) == 7 and rows[0]["title"] == title and rows[0]["note"] == "ß ✓ 𝔘"
+          and rows[1]["name"] == "tile16" and {row["what"] for row in rows} == {"experiment", "result"}, rows[:2])
+    text = case("export: Markdown", ["export", "--format", "markdown", *ledger], out="## Experiments: 2")
+    widths = {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("| odd")}
+    check("export: a pipe ends no cell", widths == {9}, text)
+    case("export: another form", ["export", "--format", "xml", *ledger], 2, err="json, csv or markdown")
+    case("export: a full disk", ["export", "-o", "/dev/full", *ledger], 3, err="/dev/full")
+
+
+def campaign_cases():
+    with open(os.path.join(source, "configs/history/campaign.json"), encoding="utf-8") as file:
+        campaign = json.load(file)
+    names = [entry["name"] for entry in campaign["experiments"]]
+    for name in ("8n", "P5.0", "P5.3", "r23", "r24", "r44", "r46", "r48", "r50", "r57"):
+        check("campaign: has " + name, name in names)
+    shown = json.loads(case("campaign: list", ["list", "--campaign", "--json"]))["experiments"]
+    check("campaign: the ledger is its text", [row["name"] for row in reversed(shown)] == names)
+    for row in shown:
+        check("campaign: %s says where it is from" % row["name"], row["provenance"] and all(
+            f["grade"] in ("measured", "derived") for f in row["figures"] or []), row)
+        check("campaign: %s can be tried again" % row["name"], row["verdict"] != "REVERTED" or (row["why"] and row["retry"]))
+        for side in ("base", "change"):
+            check("campaign: %s has its %s" % (row["name"], side), not row[side] or os.path.exists(
+                os.path.join(source, "configs/history", row[side])))
+    case("campaign: a page", ["draft", "r46", "--campaign"], out="5.16 to 4.58 ms")
+    case("campaign: search", ["search", "greedy", "--campaign"], out="r57.*r50|r50.*r57")
+
+
+def hostile_cases(folder, saved):
+    broken = os.path.join(folder, "broken.db")
+    with open(broken, "wb") as out:
+        out.write(bytes([0x93, 0, 0xff, 7, 0x81, 0xfe, 3, 0x90, 0x80, 1, 0xc0, 0xc1, 9, 0xf8, 0, 0xff]))
+    case("broken: refused for reading", ["list", "--ledger", broken], 3, err="no ledger of kiln")
+    case("broken: set aside for writing", ["add", saved, "--ledger", broken], err="set aside as .*broken.db.broken-", out="#1")
+    aside = [name for name in os.listdir(folder) if name.startswith("broken.db.broken-")]
+    check("broken: its bytes are kept", len(aside) == 1 and os.path.getsize(os.path.join(folder, aside[0])) == 16, aside)
+    empty = os.path.join(folder, "empty.db")
+    open(empty, "wb").close()
+    case("empty: reads as nothing", ["list", "--ledger", empty], err="nothing there")
+    case("empty: is begun", ["add", saved, "--ledger", empty], out="#1")
+    text = save(folder, "text.json", {})
+    case("text is not set aside", ["add", saved, "--ledger", text], 3, err="left as it is")
+    model = os.path.join(source, "tests/golden/tiny/llama-quant-q8_0.gguf")
+    case("nor a model", ["add", saved, "--ledger", model], 3, err="left as it is")
+    other = os.path.join(folder, "other.db")
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE songs(name)")
+    db.close()
+    case("another program's database", ["add", saved, "--ledger", other], 3, err="no ledger of kiln; name another")
+    newer = os.path.join(folder, "newer.db")
+    case("a ledger", ["add", saved, "--ledger", newer])
+    with sqlite3.connect(newer) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    case("a newer schema", ["list", "--ledger", newer], 3, err="version 99")
+    cut = os.path.join(folder, "cut.db")
+    case("a ledger to be cut", ["add", saved, "--ledger", cut])
+    with open(cut, "r+b") as file:
+        file.truncate(os.path.getsize(cut) // 2)
+    case("a damaged file", ["add", saved, "--ledger", cut], 3, err="damaged")
+    case("a folder", ["list", "--ledger", folder], 3, err="directory")
+    case("no place", ["list"], 2, err="KILN_LEDGER", env={"PATH": "/bin"})
+    case("KILN_LEDGER", ["list"], out="#1", env={"KILN_LEDGER": empty})
+    case("XDG_DATA_HOME", ["add", saved], out="#1", env={"XDG_DATA_HOME": folder + "/xdg", "HOME": "/nonexistent"})
+    check("XDG_DATA_HOME: is where it says", os.path.exists(folder + "/xdg/kiln/ledger.db"))
+
+
+def read_only_cases(folder, saved):
+    closed = os.path.join(folder, "closed")
+    os.mkdir(closed)
+    path = os.path.join(closed, "ledger.db")
+    case("a ledger", ["add", saved, "--ledger", path])
+    os.chmod(path, 0o444)
+    os.chmod(closed, 0o555)
+    os.chmod(folder, 0o755)
+    user = "nobody" if os.geteuid() == 0 else None
+    if user and subprocess.run(["test", "-x", kiln], user=user, check=False).returncode != 0:
+        print("skip read-only: nobody may not run", kiln)
+        return
+    case("read-only: list", ["list", "--ledger", path], out="#1", user=user)
+    case("read-only: search", ["search", "GB10", "--ledger", path], out="#1", user=user)
+    case("read-only: add", ["add", saved, "--ledger", path], 3, err="read-only|readonly|cannot", user=user)
+    case("read-only: a new one", ["add", saved, "--ledger", os.path.join(closed, "new.db")], 3, err="new.db", user=user)
+    os.chmod(closed, 0o755)
+
+
+def full_disk_cases(folder, saved):
+    path = os.path.join(folder, "full.db")
+    case("full disk: a ledger", ["add", saved, "--ledger", path])
+    large = save(folder, "large.json", envelope("tune", "2026-11-30", {"rows": ["x" * 100] * 20000}))
+    done = subprocess.run(["bash", "-c", 'ulimit -f 512; exec "$0" record add "$1" --ledger "$2"', kiln, large, path],
+                          capture_output=True, text=True, timeout=60)
+    check("full disk: a message", done.returncode == 3 and path in done.stderr, done)
+    with sqlite3.connect(path) as db:
+        check("full disk: what was there is there", db.execute("SELECT count(*) FROM result").fetchone()[0] == 1
+              and db.execute("PRAGMA integrity_check").fetchone()[0] == "ok")
+    db.close()
+    case("full disk: later it fits", ["add", large, "--ledger", path], out="#2")
+
+
+def older_schema_cases(folder, saved):
+    path = os.path.join(folder, "older.db")
+    case("older: a ledger", ["add", saved, "--experiment", "old", "--verdict", "LANDED", "--ledger", path])
+    with sqlite3.connect(path) as db:  # version 1 had no full text
+        for name in ("result_words", "experiment_words", "experiment_words_again"):
+            db.execute("DROP TRIGGER " + name)
+        db.execute("DROP TABLE words")
+        db.execute("PRAGMA user_version = 1")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    before = open(path, "rb").read()
+    case("older: searched without writing", ["search", "old", "--ledger", path], out="^old")
+    check("older: not a byte is another", open(path, "rb").read() == before)
+    case("older: brought up to date", ["add", "--experiment", "new", "--ledger", path])
+    case("older: both are found", ["search", "LANDED", "--ledger", path], out="^old")
+    with sqlite3.connect(path) as db:
+        check("older: its version", db.execute("PRAGMA user_version").fetchone()[0] == 2)
+    db.close()
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = round_cases(folder)
+        export_cases(folder, ledger)
+        campaign_cases()
+        saved = save(folder, "saved.json", wall("2026-11-28T10:00:00Z", 10.2))
+        hostile_cases(folder, saved)
+        read_only_cases(folder, saved)
+        full_disk_cases(folder, saved)
+        older_schema_cases(folder, saved)
+    return 1 if failures else 0
+
+
+sys.exit(main())
