@@ -1,6 +1,7 @@
 // cmd_ab: interleaved A/B of two configs on the whole wall.
 #include "cmd.h"
 
+#include "ab_history.h"
 #include "base/mem.h"
 #include "common.h"
 #include "lab/ab.h"
@@ -18,6 +19,8 @@ struct ab_options {
     const char *files[KILN_SIDES];
     struct kiln_sweep_texts texts;
     struct kiln_ab_params params;
+    int history;
+    struct kiln_opt_list rounds; // of the history behind the first two
     const char *save;
 };
 
@@ -210,10 +213,33 @@ static enum kiln_status compare(struct ab_options *o, struct kiln_err *err) {
     return status;
 }
 
+static enum kiln_status replay(struct ab_options *o, struct kiln_err *err) {
+    struct kiln_ab_history history = {.common = o->common,
+            .prompts = o->texts.prompts ? o->texts.prompts : "3325",
+            .ubatches = o->texts.ubatches,
+            .params = o->params};
+    if (o->save) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "--history has many configurations and --save keeps one; run the round by its "
+                "files");
+    }
+    for (int side = 0; side < 2 && o->files[side]; side++) {
+        history.rounds.items[history.rounds.count++] = o->files[side];
+    }
+    for (size_t i = 0; i < o->rounds.count; i++) {
+        if (history.rounds.count ==
+                sizeof(history.rounds.items) / sizeof(history.rounds.items[0])) {
+            return kiln_err_set(err, KILN_STATUS_USAGE, "too many rounds");
+        }
+        history.rounds.items[history.rounds.count++] = o->rounds.items[i];
+    }
+    return kiln_ab_history_run(&history, err);
+}
+
 static enum kiln_status run(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
     static char rounds_text[] = "rounds";
-    struct ab_options o = {.texts = {.prompts = "512", .gens = "0", .depths = "0", .ubatches = "0"},
+    struct ab_options o = {.texts = {.gens = "0", .depths = "0", .ubatches = "0"},
             .params = {.rounds = 15,
                     .bar = 1.5,
                     .alpha = 0.001,
@@ -228,6 +254,10 @@ static enum kiln_status run(
                     "what is in force now", 0, 0},
             {"CHANGE.ini", NULL, KILN_OPT_ENTRY, (void *)&o.files[KILN_SIDE_CHANGE], NULL,
                     "what is to be judged", 0, 0},
+            {"ROUND", NULL, KILN_OPT_REST, &o.rounds, NULL,
+                    "with --history: rounds, all by default", 0, 0},
+            {"--history", NULL, KILN_OPT_FLAG, &o.history, NULL,
+                    "run the campaign's rounds again: r46 r48 …, -p 3325 by default", 0, 0},
             KILN_COMMON_MODEL(&o.common),
             KILN_SWEEP_OPTIONS(&o.texts, "512", "0", "0: from the config"),
             {"-r", NULL, KILN_OPT_INT, &o.params.rounds, "R", "rounds of base, change, base (15)",
@@ -252,13 +282,26 @@ static enum kiln_status run(
             KILN_OPT_END,
     };
     KILN_TRY(kiln_opt_parse(cmd, table, argc, argv, &done, err));
-    return done ? KILN_STATUS_OK : compare(&o, err);
+    if (done) {
+        return KILN_STATUS_OK;
+    }
+    if (o.history) {
+        return replay(&o, err);
+    }
+    if (o.rounds.count > 0) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "kiln ab: unexpected argument '%s'; two INI files are compared", o.rounds.items[0]);
+    }
+    o.texts.prompts = o.texts.prompts ? o.texts.prompts : "512";
+    return compare(&o, err);
 }
 
 const struct kiln_cmd kiln_cmd_ab = {
         .name = "ab",
         .summary = "is a change faster on the whole wall, beyond noise?",
-        .usage = "BASE.ini CHANGE.ini -m MODEL [-p 512,3325] [-n 128] [-r 15] [--bar 1.5] [--json]",
+        .usage = "BASE.ini CHANGE.ini -m MODEL [-p 512,3325] [-n 128] [-r 15] [--bar 1.5] "
+                 "[--json], or "
+                 "--history [r46 …] -m MODEL",
         .example = "kiln ab base.ini change.ini -m model.gguf -p 512 -d 0,2048",
         .run = run,
 };

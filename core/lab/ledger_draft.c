@@ -140,18 +140,54 @@ static void principle(const struct draft *d) {
     }
 }
 
-// The lines of one text that the other has not.
-static void lines_only_in(const char *text, const char *other, char sign, struct kiln_buf *page) {
-    for (const char *at = text; *at;) {
-        size_t len = strcspn(at, "\n");
-        int there = 0;
-        for (const char *o = other; *o && !there; o += strcspn(o, "\n"), o += *o == '\n') {
-            there = strcspn(o, "\n") == len && strncmp(o, at, len) == 0;
+struct setting {
+    const char *section, *line; // within the text
+    size_t section_len, len;
+};
+
+// The next line of an INI text that sets something, without its comment; 0 at the end.
+static int next_setting(const char **at, struct setting *setting) {
+    while (**at) {
+        const char *line = *at;
+        size_t whole = strcspn(line, "\n"), len = whole;
+        const char *comment = strstr(line, " ; ");
+        *at += whole + (line[whole] == '\n');
+        if (comment && comment < line + whole) {
+            len = (size_t)(comment - line);
         }
-        if (!there && len > 0) {
-            kiln_buf_printf(page, "%c %.*s\n", sign, (int)len, at);
+        if (len > 0 && *line == '[') {
+            setting->section = line;
+            setting->section_len = len;
+        } else if (len > 0 && *line != ';') {
+            setting->line = line;
+            setting->len = len;
+            return 1;
         }
-        at += len + (at[len] == '\n');
+    }
+    return 0;
+}
+
+static int has_setting(const char *text, const struct setting *wanted) {
+    struct setting one = {.section = "", .section_len = 0};
+    while (next_setting(&text, &one)) {
+        if (one.len == wanted->len && one.section_len == wanted->section_len &&
+                memcmp(one.line, wanted->line, one.len) == 0 &&
+                memcmp(one.section, wanted->section, one.section_len) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+// The settings of one text that the other has not.
+static void settings_only_in(
+        const char *text, const char *other, char sign, struct kiln_buf *page) {
+    struct setting one = {.section = "", .section_len = 0};
+    while (next_setting(&text, &one)) {
+        if (!has_setting(other, &one)) {
+            kiln_buf_printf(page, "%c %.*s %.*s\n", sign, (int)one.section_len, one.section,
+                    (int)one.len, one.line);
+        }
     }
 }
 
@@ -165,8 +201,8 @@ static void implementation(const struct draft *d) {
     }
     if (base && change && strchr(change, '\n')) {
         kiln_buf_puts(d->page, "What the configurations differ in:\n\n```diff\n");
-        lines_only_in(base, change, '-', d->page);
-        lines_only_in(change, base, '+', d->page);
+        settings_only_in(base, change, '-', d->page);
+        settings_only_in(change, base, '+', d->page);
         kiln_buf_puts(d->page, "```\n\n");
     } else if (base && change) {
         kiln_buf_printf(d->page, "`%s` against `%s`.\n\n", base, change);
@@ -174,15 +210,12 @@ static void implementation(const struct draft *d) {
         kiln_buf_puts(d->page, "Neither configuration is in this ledger: a result that `kiln ab "
                                "--save` wrote has both.\n\n");
     }
-    const json_t *row;
-    for (size_t i = 0; (row = json_array_get(d->results, i)) != NULL; i++) {
-        if (kiln_json_string(row, "sources", NULL)) {
-            kiln_buf_printf(
-                    d->page, "Sources of the kernels: %s", kiln_json_string(row, "sources", NULL));
-            source_of(d, row);
-            kiln_buf_puts(d->page, ".\n\n");
-            break;
-        }
+    const json_t *row = ab ? ab : json_array_get(d->results, 0);
+    if (row && kiln_json_string(row, "sources", NULL)) {
+        kiln_buf_printf(
+                d->page, "Sources of the kernels: %s", kiln_json_string(row, "sources", NULL));
+        source_of(d, row);
+        kiln_buf_puts(d->page, ".\n\n");
     }
 }
 

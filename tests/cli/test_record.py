@@ -122,7 +122,7 @@ def round_cases(folder):
         check("%s is %s" % (text, state), levers[0]["state"] == state, levers)
     page = case("draft", ["draft", "tile16", *ledger], out="# tile16: FA_TKV 32 to 16")
     wanted = ["## 1. Background", "## 2. Principle", "## 3. Implementation", "## 4. Verification", "## 5. Results",
-              "## 6. Lessons", "| attention.prefill | 58.750 | 4.70 |", "- FA_TKV = 32", "+ FA_TKV = 16",
+              "## 6. Lessons", "| attention.prefill | 58.750 | 4.70 |", "- [attention.prefill] FA_TKV = 32\n+ [attention.prefill] FA_TKV = 16\n```",
               "| pp3325 | 2832.90 | 2818.70 | -0.50 | -0.90 to -0.10 | 0.30 | 1 | NEUTRAL |", "greedy: FAIL",
               "| attention.prefill | fap2 | 34816 | 2 | shared memory | 16.7 | 124 | 0 |", "0123456789abcdef"]
     at = [page.find(text) for text in wanted]
