@@ -136,6 +136,7 @@ extern const struct kiln_cmd kiln_cmd_run, kiln_cmd_tokenize, kiln_cmd_perplexit
         kiln_cmd_audit, kiln_cmd_cache, kiln_cmd_ab, kiln_cmd_gate, kiln_cmd_wall, kiln_cmd_op,
         kiln_cmd_sim, kiln_cmd_model_synth, kiln_cmd_model_widen, kiln_cmd_plugins_new;
         kiln_cmd_audit, kiln_cmd_cache, kiln_cmd_ab, kiln_cmd_gate, kiln_cmd_wall, kiln_cmd_sim,
-        kiln_cmd_record, kiln_cmd_model_synth, kiln_cmd_model_widen, kiln_cmd_plugins_new;
+        kiln_cmd_record, kiln_cmd_report, kiln_cmd_model_synth, kiln_cmd_model_widen,
+        kiln_cmd_plugins_new;
 
 #endif

@@ -153,7 +153,8 @@ static enum kiln_status pragma(
 // Whose database it is, and how old.
 static enum kiln_status read_version(
         struct kiln_ledger *ledger, int64_t *version, struct kiln_err *err) {
-    int64_t application, tables;
+    int64_t application = 0, tables = 0;
+    *version = 0;
     KILN_TRY(pragma(ledger, "PRAGMA application_id", &application, err));
     KILN_TRY(pragma(ledger, "PRAGMA user_version", version, err));
     KILN_TRY(pragma(ledger, "SELECT count(*) FROM sqlite_schema", &tables, err));
@@ -331,7 +332,7 @@ static enum kiln_status open_memory(struct kiln_ledger *ledger, struct kiln_err 
 
 // Turning on the write-ahead log wants the file for itself, and SQLite does not wait for that.
 static enum kiln_status use_wal(struct kiln_ledger *ledger, struct kiln_err *err) {
-    const struct timespec pause = {.tv_nsec = 5 * 1000 * 1000};
+    const struct timespec pause = {.tv_nsec = 5000000};
     int code;
     for (int waited = 0; waited < BUSY_MS; waited += 5) {
         code = sqlite3_exec(ledger->db,

@@ -77,7 +77,7 @@ static void csv(const json_t *experiments, const json_t *results, struct kiln_bu
 
 void kiln_markdown_cell(const char *value, struct kiln_buf *text) {
     for (const char *c = value; *c; c++) {
-        if (*c == '\n' || *c == '\r') {
+        if ((unsigned char)*c < ' ' || *c == 0x7f) {
             kiln_buf_puts(text, " ");
         } else if (strchr("|\\<>`*_[]", *c)) {
             kiln_buf_printf(text, "\\%c", *c);

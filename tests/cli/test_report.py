@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""kiln report: one HTML file that stands alone: every figure of a picture is in a table, nothing is
+fetched, what files hold is text; and, where there is a browser, that it opens at a phone's and a desk's
+width without a word on its console.
+
+usage: test_report.py KILN SOURCE_ROOT. Exit status 1 when a case fails. The browser is `chromium` (or
+KILN_BROWSER); without one its cases are skipped, and that is said.
+"""
+import html.parser
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+kiln, source = sys.argv[1:3]
+failures = 0
+HOSTILE = '<script>alert(1)</script>"\'&<img src=x onerror=y>\u2028 ]]> --> %s \x01'
+
+
+def check(what, condition, more=""):
+    global failures
+    print("ok  " if condition else "FAIL", what, "" if condition else more, flush=True)
+    failures += not condition
+
+
+def run(*args, code=0, err=""):
+    done = subprocess.run([kiln, "report", *args], capture_output=True, text=True, timeout=60, check=False)
+    check("exit %d: %s" % (code, " ".join(os.path.basename(a) for a in args)),
+          done.returncode == code and re.search(err, done.stderr, re.S), done.stderr)
+    return done.stdout
+
+
+class Page(html.parser.HTMLParser):
+    """Tags are balanced; collects figures, cells, tips, attributes."""
+
+    VOID = ("meta", "rect", "circle", "line")
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.stack, self.wrong, self.cells, self.figures, self.tips, self.attributes, self.tags = [], [], [], [], [], [], set()
+        self.feed(text)
+        self.close()
+        if self.stack:
+            self.wrong.append("open at the end: %s" % self.stack)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag in ("td", "th"):
+            self.cells.append("")
+        if tag == "text" and ("class", "f") in attrs:
+            self.figures.append("")
+        if tag == "title" and "svg" in self.stack:
+            self.tips.append("")
+        if tag not in ("meta",):
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.stack.pop()
+
+    def handle_endtag(self, tag):
+        if not self.stack or self.stack.pop() != tag:
+            self.wrong.append("end of %s" % tag)
+
+    def handle_data(self, data):
+        if not self.stack:
+            return
+        if self.stack[-1] in ("td", "th"):
+            self.cells[-1] += data
+        elif self.stack[-1] == "text" and self.figures and self.get_starttag_text().startswith('<text class="f"'):
+            self.figures[-1] += data
+        elif self.stack[-1] == "title" and "svg" in self.stack:
+            self.tips[-1] += data
+
+
+def sound(what, text):
+    page = Page(text)
+    check(what + ": tags match", not page.wrong, page.wrong)
+    check(what + ": no script, no frame, no image", not page.tags & {"script", "iframe", "img", "link", "object", "form"})
+    check(what + ": no address", not re.search(r"(?i)(https?:|//[a-z]|url\(|@import|javascript:)", re.sub(
+        r"<(td|th|title|h1|h2|p|text)\b.*?</\1>", "", text, flags=re.S)))
+    check(what + ": no handler", not [a for a in page.attributes if a[1].startswith("on") or a[1] in ("src", "href")])
+    cells = set(page.cells)
+    check(what + ": figures of pictures are in the tables", page.figures and not set(page.figures) - cells,
+          sorted(set(page.figures) - cells)[:5])
+    number = r"(?<![\w.])[+-]?\d[\d.]*(?![\w.])"
+    known = {w for cell in cells for w in re.findall(number, cell)}
+    loose = [w for tip in page.tips for w in re.findall(number, tip) if w not in known]
+    check(what + ": so are those of tips", not loose, loose[:5])
+    return page
+
+
+def save(folder, name, value):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as out:
+        json.dump(value, out)
+    return path
+
+
+def documents(folder):
+    wall = {"kiln": "0", "kind": "wall", "device": "NVIDIA GB10", "grade": "measured", "result": {
+        "n_prompt": 3325, "n_gen": 0, "n_depth": 0, "wall_ms": 1250.0, "host_ms": 25.0, "slices": [
+            {"slot": "matmul.q4_K.prefill", "name": "matmul/mmq BM=128", "ms": 900.0, "share_pct": 72.0},
+            {"slot": "attention.prefill", "name": "attention/fap1", "ms": 127.5, "share_pct": 10.2},
+            {"slot": "norm", "name": HOSTILE, "ms": 62.5, "share_pct": 5.0},
+            {"slot": HOSTILE, "name": "x", "ms": 135.0, "share_pct": 10.8}]}}
+    row = {"verdict": "LAND", "n_prompt": 512, "n_gen": 0, "n_depth": 0, "base_ts": 2603.5, "change_ts": 2749.9,
+           "median_pct": 5.62, "interval_pct": [5.1, 6.2], "noise_pct": 0.41,
+           "pairs": [{"base_s": 0.2 + i / 1e4, "change_s": 0.19, "pct": 5 + i / 7, "control_pct": 0.1 * i,
+                      "disturbed": i == 3} for i in range(7)]}
+    audit = {"kernels": [
+        {"slot": "attention.prefill", "variant": "fap2", "target": "sm_121", "geometry": {"FA_TQ": 64, "FA_TKV": tkv},
+         "occupancy": occupancy, "blocks_per_sm": blocks, "limiter": "shared memory", "smem_requested": 34816,
+         "registers": 124, "grade": "derived"} for tkv, occupancy, blocks in ((64, .0833, 1), (32, .1667, 2), (16, .25, 3))]}
+    sweep = {"slot": "attention.prefill", "candidates": [
+        {"variant": "fap2", "geometry": {"FA_TQ": tq, "FA_TKV": tkv, "FA_KPAD": pad}, "status": "fault" if tkv == 48 else "ok",
+         "cause": "signal 11" if tkv == 48 else "", "warm": {"median_us": tq * 2.0 + tkv + pad}}
+        for tq in (32, 64, 128) for tkv in (16, 32, 48, 64) for pad in (0, 8)]}
+    t4 = {"schema_version": "1.0.0", "results": [
+        {"configuration": {"a": a, "b": b}, "invalidity": "correct" if a < 4 else "runtime",
+         "measurements": [{"name": "time", "value": 0.25 * a * b, "unit": "ms"}]} for a in (1, 2, 4) for b in (1, 2)]}
+    gate = {"gate": "greedy", "verdict": "FAIL", "passed": 2, "failed": 1, "skipped": 0, "cases": []}
+    bench = {"rows": [{"model": HOSTILE, "n_prompt": 512, "avg_ts": 1234.5, "good": True}]}
+    return {name: save(folder, name + ".json", value) for name, value in (
+        ("wall", wall), ("ab", {**row, "rows": [row, {**row, "n_prompt": 3325, "median_pct": -0.02, "verdict": "NEUTRAL"}]}),
+        ("audit", audit), ("sweep", sweep), ("t4", t4), ("gate", gate), ("bench", bench))}
+
+
+def kinds(files):
+    for name, wanted in (("wall", ["127.500", "10.20", "1250.000", "between the parts of a pass"]),
+                         ("ab", ["+5.62", "0.41", "2749.90 t/s", "disturbed", "LAND; interval +5.10 to +6.20"]),
+                         ("audit", ["8.3", "16.7", "25.0", "FA_TQ=64 FA_TKV=16"]),
+                         ("sweep", ["80.00", "none", "signal 11", "FA_TQ \\ FA_TKV"]),
+                         ("t4", ["250.00", "1000.00", "runtime"])):
+        page = sound(name, run(files[name]))
+        lost = [w for w in wanted if w not in page.cells]
+        check(name + ": its figures", not lost or not [w for w in lost if not any(w in c for c in page.cells)], lost)
+    for name, wanted in (("gate", "greedy"), ("bench", "1234.5")):
+        check(name + ": its figures", wanted in Page(run(files[name])).cells)
+    drawn = Page(run(files["sweep"], "--keys", "FA_KPAD,FA_TKV")).cells
+    check("sweep: over the keys asked for", "FA_TKV \\ FA_KPAD" in drawn, drawn[:9])
+    run(files["sweep"], "--keys", "FA_KPAD", code=2, err="two keys")
+
+
+def whole(folder, files):
+    out = os.path.join(folder, "report.html")
+    run(*files.values(), "--campaign", "--title", HOSTILE, "-o", out)
+    text = open(out, encoding="utf-8").read()
+    page = sound("all", text)
+    check("all: hostile text is text", any("<script>alert(1)</script>" in cell for cell in page.cells))
+    check("all: a timeline", {"r46", "r50", "8n"} <= set(page.figures))
+    check("all: for phones and in the dark", 'name="viewport"' in text and "prefers-color-scheme:dark" in text)
+    plain = run(*files.values(), "--campaign", "--text")
+    unescaped = re.sub(r"\\(.)", r"\1", plain)
+    missing = [c for c in page.cells if c and c not in unescaped]
+    check("text: the same cells", not missing, missing[:4])
+    run(code=2, err="of what")
+    run(save(folder, "none.json", {"a": 1}), code=3, err="none.json: no result")
+    run(save(folder, "list.json", [1, 2]), code=3, err="list.json: no result")
+    run(os.path.join(folder, "gone.json"), code=3, err="gone.json")
+    run(files["wall"], "-o", "/dev/full", code=3, err="/dev/full")
+    return out
+
+
+def odd_documents(folder):
+    """Members of other types, missing or absurd: a page or a message, never a crash."""
+    for i, value in enumerate(({"slices": []}, {"slices": [1, None, {}]}, {"slices": [{"slot": 3, "ms": "x"}], "wall_ms": 0},
+                               {"pairs": []}, {"pairs": [{}, 1]}, {"rows": [{"pairs": [{"pct": 1e308}, {"pct": -1e308}]}]},
+                               {"kernels": [{}, 1]}, {"kernels": []}, {"experiments": [{}, 2]}, {"experiments": []},
+                               {"candidates": [{"geometry": {}}]}, {"candidates": [{"geometry": {"A": 1}}, 3]},
+                               {"candidates": [{"geometry": {"A": "x" * 99, "B": None}, "status": "ok", "us": -1}]},
+                               {"rows": [{}]}, {"rows": [{"a": {"b": [1]}}]}, {"gate": "x"})):
+        path = save(folder, "odd%d.json" % i, value)
+        done = subprocess.run([kiln, "report", path], capture_output=True, text=True, timeout=60, check=False)
+        check("odd document %d" % i, done.returncode in (0, 3) and (done.returncode == 3 or not Page(done.stdout).wrong),
+              "%s: exit %d, %s" % (value, done.returncode, done.stderr))
+
+
+def browser_cases(folder, page):
+    browser = os.environ.get("KILN_BROWSER") or shutil.which("chromium")
+    if not browser:
+        print("skip in a browser: no chromium on PATH (Debian: chromium), and KILN_BROWSER names none", flush=True)
+        return
+    for width, height in ((360, 740), (1280, 900)):
+        shot = os.path.join(folder, "shot%d.png" % width)
+        done = subprocess.run(
+            [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
+             "--enable-logging=stderr", "--v=0", "--user-data-dir=" + os.path.join(folder, "profile%d" % width),
+             "--window-size=%d,%d" % (width, height), "--screenshot=" + shot, "file://" + page],
+            capture_output=True, text=True, timeout=120, check=False)
+        said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        check("browser, %d wide: drawn" % width, os.path.exists(shot) and os.path.getsize(shot) > 5000, done.stderr[-800:])
+        check("browser, %d wide: nothing on the console" % width, not said, said[:3])
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        files = documents(folder)
+        kinds(files)
+        page = whole(folder, files)
+        odd_documents(folder)
+        browser_cases(folder, page)
+    return 1 if failures else 0
+
+
+sys.exit(main())
