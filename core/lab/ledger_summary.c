@@ -86,7 +86,7 @@ static const char *audit(const json_t *result, struct kiln_buf *line) {
     return NULL;
 }
 
-// op, tune and bench, whose documents say what they are about in `slot` or in rows.
+// op and bench, whose documents say what they are about in `slot` or in rows.
 static const char *other(const json_t *result, struct kiln_buf *line) {
     const json_t *rows = rows_of(result);
     const char *slot = kiln_json_string(result, "slot", NULL);
@@ -105,12 +105,30 @@ static const char *other(const json_t *result, struct kiln_buf *line) {
     return kiln_json_string(result, "verdict", NULL);
 }
 
+// Of each problem what won, and among how many.
+static const char *tune(const json_t *result, struct kiln_buf *line) {
+    size_t i;
+    const json_t *problem;
+    kiln_buf_puts(line, kiln_json_string(result, "slot", "?"));
+    json_array_foreach(json_object_get(result, "problems"), i, problem) {
+        const json_t *winner = json_object_get(problem, "winner");
+        char *geometry = json_is_object(winner)
+                                 ? kiln_json_dump(json_object_get(winner, "geometry"), JSON_COMPACT)
+                                 : NULL;
+        kiln_buf_printf(line, "; %s: %s%s%s of %zu", kiln_json_string(problem, "problem", "?"),
+                kiln_json_string(winner, "variant", "none"), geometry ? " " : "",
+                geometry ? geometry : "", json_array_size(json_object_get(problem, "candidates")));
+        kiln_free(geometry);
+    }
+    return NULL;
+}
+
 enum kiln_status kiln_ledger_summary(const char *kind, const struct json_t *result, char **summary,
         const char **verdict, struct kiln_err *err) {
     static const struct {
         const char *kind;
         const char *(*write)(const json_t *result, struct kiln_buf *line);
-    } writers[] = {{"ab", ab}, {"gate", gate}, {"wall", wall}, {"audit", audit}};
+    } writers[] = {{"ab", ab}, {"gate", gate}, {"wall", wall}, {"audit", audit}, {"tune", tune}};
     const char *(*write)(const json_t *, struct kiln_buf *) = other;
     for (size_t i = 0; i < sizeof(writers) / sizeof(writers[0]); i++) {
         if (strcmp(kind, writers[i].kind) == 0) {

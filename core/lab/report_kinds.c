@@ -92,7 +92,8 @@ void kiln_report_wall(struct kiln_report *report, const struct kiln_report_sourc
     size_t i, lines = json_array_size(slices) < 12 ? json_array_size(slices) : 12;
     double wall = kiln_json_double(doc, "wall_ms", 0), x = 4, sum = 0;
     note_source(section, source);
-    kiln_svg_begin(&section->picture, 66 + 16 * (double)((lines + 1) / 2), title);
+    size_t legend = (lines + 1) / 2;
+    kiln_svg_begin(&section->picture, 66 + 16 * (double)legend, title);
     json_array_foreach(slices, i, slice) {
         double ms = kiln_json_double(slice, "ms", 0);
         wall_row(section, kiln_json_string(slice, "slot", "?"), kiln_json_string(slice, "name", ""),

@@ -1,7 +1,7 @@
 // report_sweep: a sweep as a heat map over two of its keys, and all its candidates as a table.
 //
-// Two forms are read: kiln's own (candidates: variant, geometry, status, times) and the T4 schema
-// that tuners share (results: configuration, times, invalidity, measurements).
+// Two forms are read: kiln's own (problems, each with candidates: variant, geometry, status, times)
+// and the T4 schema that tuners share (results: configuration, invalidity, measurements).
 #include "lab/report_impl.h"
 
 #include "base/mem.h"
@@ -18,10 +18,10 @@ enum {
     MAX_KEYS = 16
 };
 
-const struct json_t *kiln_report_candidates(const struct json_t *document) {
-    static const char *const lists[] = {"candidates", "results", "rows"};
+static const json_t *candidates_of(const json_t *problem) {
+    static const char *const lists[] = {"candidates", "results"};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-        const json_t *list = json_object_get(document, lists[i]);
+        const json_t *list = json_object_get(problem, lists[i]);
         const json_t *first = json_array_get(list, 0);
         if (json_is_object(json_object_get(first, "geometry")) ||
                 json_is_object(json_object_get(first, "configuration"))) {
@@ -29,6 +29,11 @@ const struct json_t *kiln_report_candidates(const struct json_t *document) {
         }
     }
     return NULL;
+}
+
+const struct json_t *kiln_report_candidates(const struct json_t *document) {
+    const json_t *first = json_array_get(json_object_get(document, "problems"), 0);
+    return candidates_of(first ? first : document);
 }
 
 static const json_t *geometry_of(const json_t *candidate) {
@@ -54,27 +59,26 @@ static double t4_time(const json_t *candidate) {
     json_array_foreach(json_object_get(candidate, "measurements"), i, one) {
         const char *unit = kiln_json_string(one, "unit", "ms");
         if (strcmp(kiln_json_string(one, "name", ""), "time") == 0) {
-            double scale = strcmp(unit, "s") == 0    ? 1e6
-                           : strcmp(unit, "us") == 0 ? 1
-                           : strcmp(unit, "ns") == 0 ? 1e-3
-                                                     : 1e3;
-            return scale * kiln_json_double(one, "value", NAN);
+            double scale = strcmp(unit, "s") == 0 || strcmp(unit, "seconds") == 0         ? 1e6
+                           : strcmp(unit, "us") == 0 || strcmp(unit, "microseconds") == 0 ? 1
+                           : strcmp(unit, "ns") == 0 || strcmp(unit, "nanoseconds") == 0  ? 1e-3
+                                                                                          : 1e3;
+            return scale * kiln_json_double(one, "value", (double)NAN);
         }
     }
-    return NAN;
+    return (double)NAN;
 }
 
 // Microseconds of one call; NaN: not measured.
 static double time_of(const json_t *candidate) {
-    const json_t *warm = json_object_get(candidate, "warm");
+    const json_t *warm = json_object_get(candidate, "warm_us");
     if (!is_right(candidate)) {
-        return NAN;
+        return (double)NAN;
     }
     if (json_is_object(warm)) {
-        return kiln_json_double(warm, "median_us", 1e6 * kiln_json_double(warm, "median", NAN));
+        return kiln_json_double(warm, "median", (double)NAN);
     }
-    double us = kiln_json_double(candidate, "warm_us", kiln_json_double(candidate, "us", NAN));
-    return isnan(us) ? t4_time(candidate) : us;
+    return json_is_number(warm) ? json_number_value(warm) : t4_time(candidate);
 }
 
 // ---- Keys ---------------------------------------------------------------------------------------
@@ -125,7 +129,7 @@ static void fill_axis(struct axis *axis, const json_t *candidates, const char *n
     qsort(axis->values, axis->n, sizeof(axis->values[0]), by_number);
 }
 
-// The two keys with the most values, in the order of the geometry.
+// The two keys with the most values. A T4 configuration has the variant among its keys; it is none.
 static void choose_axes(const json_t *candidates, const char *keys, struct axis axes[2]) {
     const char *comma = keys ? strchr(keys, ',') : NULL;
     if (comma) {
@@ -146,7 +150,7 @@ static void choose_axes(const json_t *candidates, const char *keys, struct axis 
             while (s < tried && strncmp(seen[s], key, 63) != 0) {
                 s++;
             }
-            if (s < tried || tried == MAX_KEYS) {
+            if (s < tried || tried == MAX_KEYS || strcmp(key, "variant") == 0) {
                 continue;
             }
             snprintf(seen[tried++], sizeof(seen[0]), "%.63s", key);
@@ -180,7 +184,7 @@ static void best_times(
     const json_t *candidate;
     for (size_t y = 0; y < MAX_VALUES; y++) {
         for (size_t x = 0; x < MAX_VALUES; x++) {
-            best[y][x] = NAN;
+            best[y][x] = (double)NAN;
         }
     }
     json_array_foreach(candidates, i, candidate) {
@@ -194,7 +198,7 @@ static void best_times(
 
 static void extremes(const struct axis axes[2], double best[MAX_VALUES][MAX_VALUES],
         double *fastest, double *slowest) {
-    *fastest = INFINITY;
+    *fastest = (double)INFINITY;
     *slowest = 0;
     for (size_t y = 0; y < axes[1].n; y++) {
         for (size_t x = 0; x < axes[0].n; x++) {
@@ -231,7 +235,7 @@ static void map_row(struct kiln_section *section, const struct axis axes[2], siz
 }
 
 static void draw_map(struct kiln_report *report, const struct kiln_report_source *source,
-        const json_t *candidates, const struct axis axes[2]) {
+        const json_t *candidates, const struct axis axes[2], const char *problem) {
     const char *columns[MAX_VALUES + 1];
     char title[200], corner[160];
     double best[MAX_VALUES][MAX_VALUES], fastest, slowest;
@@ -240,8 +244,9 @@ static void draw_map(struct kiln_report *report, const struct kiln_report_source
     for (size_t x = 0; x < axes[0].n; x++) {
         columns[x + 1] = axes[0].values[x];
     }
-    snprintf(title, sizeof(title), "Sweep of %.60s: best us over %.40s and %.40s",
-            kiln_json_string(source->document, "slot", "a kernel"), axes[0].name, axes[1].name);
+    snprintf(title, sizeof(title), "Sweep of %.40s%s%.60s: best us over %.30s and %.30s",
+            kiln_json_string(source->document, "slot", "a kernel"), *problem ? ", " : "", problem,
+            axes[0].name, axes[1].name);
     struct kiln_section *section = kiln_report_section(report, title, columns, axes[0].n + 1);
     if (!section) {
         return;
@@ -279,7 +284,8 @@ static void list_candidates(struct kiln_report *report, const struct kiln_report
         const json_t *keys = geometry_of(candidate);
         char *geometry = keys ? kiln_json_dump(keys, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
         section->table.failed |= keys && !geometry;
-        (void)kiln_table_cell(&section->table, "%s", kiln_json_string(candidate, "variant", ""));
+        (void)kiln_table_cell(&section->table, "%s",
+                kiln_json_string(candidate, "variant", kiln_json_string(keys, "variant", "")));
         (void)kiln_table_cell(&section->table, "%s", geometry ? geometry : "");
         (void)kiln_table_cell(&section->table, "%s", state_of(candidate));
         (void)(isnan(us) ? kiln_table_cell(&section->table, "%s", "")
@@ -289,12 +295,25 @@ static void list_candidates(struct kiln_report *report, const struct kiln_report
     }
 }
 
-void kiln_report_sweep(struct kiln_report *report, const struct kiln_report_source *source) {
-    const json_t *candidates = kiln_report_candidates(source->document);
+static void add_problem(struct kiln_report *report, const struct kiln_report_source *source,
+        const json_t *problem) {
+    const json_t *candidates = candidates_of(problem);
     struct axis axes[2];
     choose_axes(candidates, source->keys, axes);
     if (axes[0].n > 0 && axes[1].n > 0) {
-        draw_map(report, source, candidates, axes);
+        draw_map(report, source, candidates, axes, kiln_json_string(problem, "problem", ""));
     }
     list_candidates(report, source, candidates);
+}
+
+void kiln_report_sweep(struct kiln_report *report, const struct kiln_report_source *source) {
+    const json_t *problems = json_object_get(source->document, "problems"), *problem;
+    size_t i;
+    if (!json_is_array(problems)) {
+        add_problem(report, source, source->document);
+        return;
+    }
+    json_array_foreach(problems, i, problem) {
+        add_problem(report, source, problem);
+    }
 }

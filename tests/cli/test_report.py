@@ -116,13 +116,13 @@ def documents(folder):
         {"slot": "attention.prefill", "variant": "fap2", "target": "sm_121", "geometry": {"FA_TQ": 64, "FA_TKV": tkv},
          "occupancy": occupancy, "blocks_per_sm": blocks, "limiter": "shared memory", "smem_requested": 34816,
          "registers": 124, "grade": "derived"} for tkv, occupancy, blocks in ((64, .0833, 1), (32, .1667, 2), (16, .25, 3))]}
-    sweep = {"slot": "attention.prefill", "candidates": [
+    sweep = {"slot": "attention.prefill", "problems": [{"problem": "m=3325", "candidates": [
         {"variant": "fap2", "geometry": {"FA_TQ": tq, "FA_TKV": tkv, "FA_KPAD": pad}, "status": "fault" if tkv == 48 else "ok",
-         "cause": "signal 11" if tkv == 48 else "", "warm": {"median_us": tq * 2.0 + tkv + pad}}
-        for tq in (32, 64, 128) for tkv in (16, 32, 48, 64) for pad in (0, 8)]}
+         "cause": "signal 11" if tkv == 48 else "", "warm_us": {"median": tq * 2.0 + tkv + pad}}
+        for tq in (32, 64, 128) for tkv in (16, 32, 48, 64) for pad in (0, 8)]}]}
     t4 = {"schema_version": "1.0.0", "results": [
-        {"configuration": {"a": a, "b": b}, "invalidity": "correct" if a < 4 else "runtime",
-         "measurements": [{"name": "time", "value": 0.25 * a * b, "unit": "ms"}]} for a in (1, 2, 4) for b in (1, 2)]}
+        {"configuration": {"variant": "v%d" % a, "a": a, "b": b}, "invalidity": "correct" if a < 4 else "runtime",
+         "measurements": [{"name": "time", "value": 0.25 * a * b, "unit": "milliseconds"}]} for a in (1, 2, 4) for b in (1, 2)]}
     gate = {"gate": "greedy", "verdict": "FAIL", "passed": 2, "failed": 1, "skipped": 0, "cases": []}
     bench = {"rows": [{"model": HOSTILE, "n_prompt": 512, "avg_ts": 1234.5, "good": True}]}
     return {name: save(folder, name + ".json", value) for name, value in (
@@ -172,7 +172,8 @@ def odd_documents(folder):
                                {"pairs": []}, {"pairs": [{}, 1]}, {"rows": [{"pairs": [{"pct": 1e308}, {"pct": -1e308}]}]},
                                {"kernels": [{}, 1]}, {"kernels": []}, {"experiments": [{}, 2]}, {"experiments": []},
                                {"candidates": [{"geometry": {}}]}, {"candidates": [{"geometry": {"A": 1}}, 3]},
-                               {"candidates": [{"geometry": {"A": "x" * 99, "B": None}, "status": "ok", "us": -1}]},
+                               {"candidates": [{"geometry": {"A": "x" * 99, "B": None}, "status": "ok", "warm_us": -1}]}, {"problems": [{}]},
+                               {"problems": [{"candidates": [{"geometry": {"A": 1, "B": 1}, "status": "ok"}]}, 3]},
                                {"rows": [{}]}, {"rows": [{"a": {"b": [1]}}]}, {"gate": "x"})):
         path = save(folder, "odd%d.json" % i, value)
         done = subprocess.run([kiln, "report", path], capture_output=True, text=True, timeout=60, check=False)
