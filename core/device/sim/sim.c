@@ -24,6 +24,11 @@ struct kiln_dev_kernel {
     char label[192]; // who it is, for errors
 };
 
+struct mapped { // bytes of a model file
+    const void *data;
+    uint64_t bytes, address;
+};
+
 struct sim_dev {
     struct kiln_dev dev;
     struct kiln_device_entry entry;
@@ -34,6 +39,8 @@ struct sim_dev {
     struct kiln_dev_settings settings;
     const char *running; // label of the launch under way
     uint64_t n_allocs;
+    struct mapped *mapped;
+    size_t n_mapped, cap_mapped;
 };
 
 static struct sim_dev *sim_of(struct kiln_dev *dev) {
@@ -66,6 +73,7 @@ static void sim_close(struct kiln_dev *dev) {
     kiln_sim_destroy(sim->sim);
     kiln_device_entry_finish(&sim->entry);
     kiln_pool_destroy(dev->pool);
+    kiln_free(sim->mapped);
     kiln_free(sim);
 }
 
@@ -96,11 +104,25 @@ static void sim_free(struct kiln_dev *dev, void *addr) {
 
 static enum kiln_status sim_weights(
         struct kiln_dev *dev, const void *data, uint64_t bytes, void **addr, struct kiln_err *err) {
-    uint64_t address;
+    struct sim_dev *sim = sim_of(dev);
+    // The same bytes are asked for by each schedule: what was prepared from them is known by where
+    // they lie.
+    for (size_t i = 0; i < sim->n_mapped; i++) {
+        if (sim->mapped[i].data == data && sim->mapped[i].bytes == bytes) {
+            *addr = pointer(sim->mapped[i].address);
+            return KILN_STATUS_OK;
+        }
+    }
+    if (kiln_grow(&sim->mapped, &sim->cap_mapped, sim->n_mapped + 1, sizeof(*sim->mapped)) != 0) {
+        return kiln_err_nomem(err, "weights on sim");
+    }
+    struct mapped *made = &sim->mapped[sim->n_mapped];
+    *made = (struct mapped){.data = data, .bytes = bytes};
     // Mapped read only: the cast takes nothing away.
     void *host = (void *)(uintptr_t)data;
-    KILN_TRY(kiln_sim_map(sim_of(dev)->sim, "weights", host, bytes, 1, &address, err));
-    *addr = pointer(address);
+    KILN_TRY(kiln_sim_map(sim->sim, "weights", host, bytes, 1, &made->address, err));
+    sim->n_mapped++;
+    *addr = pointer(made->address);
     return KILN_STATUS_OK;
 }
 
