@@ -62,7 +62,8 @@ KILN_MUST_CHECK enum kiln_status kiln_solo_read(
         struct kiln_solo *solo, uint32_t op, uint32_t operand, void *data, struct kiln_err *err);
 
 // How a call is timed. cold: L2 is filled with other bytes before each (2 x its size; 64 MiB where
-// the device does not say).
+// the device does not say). What filled it is written back while the call runs, as behind another
+// step of a run: a profiler that empties L2 instead shows a short call faster.
 struct kiln_solo_timing {
     int64_t runs;    // samples
     int64_t repeats; // calls a sample, 0: as many as fill 50 us; cold: always 1
