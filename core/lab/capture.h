@@ -53,6 +53,10 @@ struct kiln_captured {
 // failure.
 KILN_MUST_CHECK enum kiln_status kiln_captured_read(
         struct kiln_captured *captured, const char *dir, struct kiln_err *err);
+// Edges and caches of f16 or bf16 as f32, for variants that take nothing else; *changed: whether
+// there were any. A failure leaves *captured good for nothing but its end.
+KILN_MUST_CHECK enum kiln_status kiln_captured_widen(
+        struct kiln_captured *captured, int *changed, struct kiln_err *err);
 void kiln_captured_finish(struct kiln_captured *captured);
 
 #endif

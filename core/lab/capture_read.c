@@ -7,6 +7,7 @@
 #include "config/slot.h"
 #include "lab/capture_impl.h"
 #include "model/dtype.h"
+#include "model/quant.h"
 #include "plugin/describe.h"
 
 #include <inttypes.h>
@@ -310,6 +311,98 @@ enum kiln_status kiln_captured_read(
     kiln_free(text);
     kiln_free(path);
     return status;
+}
+
+// ---- Widening -----------------------------------------------------------------------------------
+
+static int is_half(const struct kiln_tensor *t) {
+    return (t->dtype == KILN_DTYPE_F16 || t->dtype == KILN_DTYPE_BF16) &&
+           !(t->flags & KILN_TENSOR_WEIGHT);
+}
+
+static float widened(uint32_t dtype, const uint8_t *at) {
+    uint16_t half;
+    memcpy(&half, at, sizeof(half));
+    if (dtype == KILN_DTYPE_F16) {
+        return kiln_f16_to_f32(half);
+    }
+    uint32_t bits = (uint32_t)half << 16; // bf16
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+// The same elements as f32, one behind the other; NULL stays NULL.
+static enum kiln_status widen_bytes(struct kiln_captured *c, const struct kiln_tensor *from,
+        const struct kiln_tensor *to, const void **data, struct kiln_err *err) {
+    const uint8_t *bytes = *data;
+    if (!bytes) {
+        return KILN_STATUS_OK;
+    }
+    float *values = kiln_arena_calloc(&c->arena, kiln_solo_span(to), 1);
+    if (!values) {
+        return kiln_err_nomem(err, "a capture");
+    }
+    *data = values;
+    for (int64_t i3 = 0; i3 < from->dims[3]; i3++) {
+        for (int64_t i2 = 0; i2 < from->dims[2]; i2++) {
+            for (int64_t i1 = 0; i1 < from->dims[1]; i1++) {
+                const uint8_t *row = bytes + i3 * from->strides[3] + i2 * from->strides[2] +
+                                     i1 * from->strides[1];
+                for (int64_t i0 = 0; i0 < from->dims[0]; i0++) {
+                    *values++ = widened(from->dtype, row + i0 * from->strides[0]);
+                }
+            }
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status widen_operand(struct kiln_captured *c, uint32_t op,
+        const struct kiln_tensor *from, struct kiln_tensor *to, struct kiln_err *err) {
+    size_t at = (size_t)op * KILN_SOLO_OPERANDS + from->operand;
+    *to = *from;
+    if (!is_half(from)) {
+        return KILN_STATUS_OK;
+    }
+    to->dtype = KILN_DTYPE_F32;
+    to->strides[0] = sizeof(float);
+    for (uint32_t i = 1; i < 4; i++) {
+        to->strides[i] = to->strides[i - 1] * to->dims[i - 1];
+    }
+    KILN_TRY(widen_bytes(c, from, to, &c->data[at], err));
+    return widen_bytes(c, from, to, &c->after[at], err);
+}
+
+enum kiln_status kiln_captured_widen(
+        struct kiln_captured *captured, int *changed, struct kiln_err *err) {
+    struct kiln_captured *c = captured;
+    uint32_t n = c->problem.n_ops;
+    struct kiln_op *ops = kiln_arena_calloc(&c->arena, n, sizeof(*ops));
+    const struct kiln_op **pointers = kiln_arena_calloc(&c->arena, n, sizeof(*pointers));
+    *changed = 0;
+    for (uint32_t op = 0; ops && pointers && op < n; op++) {
+        const struct kiln_op *from = c->problem.ops[op];
+        struct kiln_tensor *made = kiln_arena_calloc(&c->arena, from->n_operands, sizeof(*made));
+        const struct kiln_tensor **operands =
+                kiln_arena_calloc(&c->arena, from->n_operands, sizeof(*operands));
+        if (!made || !operands) {
+            return kiln_err_nomem(err, "a capture");
+        }
+        for (uint32_t i = 0; i < from->n_operands; i++) {
+            *changed |= is_half(from->operands[i]);
+            operands[i] = &made[i];
+            KILN_TRY(widen_operand(c, op, from->operands[i], &made[i], err));
+        }
+        ops[op] = *from;
+        ops[op].operands = operands;
+        pointers[op] = &ops[op];
+    }
+    if (!ops || !pointers) {
+        return kiln_err_nomem(err, "a capture");
+    }
+    c->problem.ops = pointers;
+    return KILN_STATUS_OK;
 }
 
 void kiln_captured_finish(struct kiln_captured *captured) {

@@ -347,7 +347,7 @@ static enum kiln_status judge_captured(
 }
 
 static enum kiln_status run_captured(
-        struct running *r, const struct kiln_captured *c, struct kiln_err *err) {
+        struct running *r, const struct kiln_captured *c, const char *how, struct kiln_err *err) {
     int64_t used = count_of(c, 0, KILN_OPERAND_N_TOKENS);
     ask(r, c->problem.slot, &c->problem);
     r->query.m = used > 0 ? used : r->query.m;
@@ -363,8 +363,8 @@ static enum kiln_status run_captured(
         KILN_TRY(create(r, binding, &c->problem, c->data, c->edges, err));
     }
     (void)snprintf(r->result->shape, sizeof(r->result->shape),
-            "layer %d, %s, %" PRId64 " rows, captured from %s (%s/%s)", c->problem.layer,
-            r->query.role, r->query.m, c->device, c->plugin, c->variant);
+            "layer %d, %s, %" PRId64 " rows, captured from %s (%s/%s)%s", c->problem.layer,
+            r->query.role, r->query.m, c->device, c->plugin, c->variant, how);
     KILN_TRY(first_run(r, err));
     if (r->setup->once) {
         return KILN_STATUS_OK;
@@ -374,13 +374,34 @@ static enum kiln_status run_captured(
     return take_times(r, err);
 }
 
-enum kiln_status kiln_op_replay(const struct kiln_op_setup *setup,
-        const struct kiln_captured *captured, struct kiln_op_result *result, struct kiln_err *err) {
+static enum kiln_status replay(const struct kiln_op_setup *setup,
+        const struct kiln_captured *captured, const char *how, struct kiln_op_result *result,
+        struct kiln_err *err) {
     *result = (struct kiln_op_result){.binding = NULL};
     struct running r = {.setup = setup, .result = result};
     (void)snprintf(result->slot, sizeof(result->slot), "%s", captured->problem.slot);
-    enum kiln_status status = run_captured(&r, captured, err);
+    enum kiln_status status = run_captured(&r, captured, how, err);
     stop(&r);
+    return status;
+}
+
+enum kiln_status kiln_op_replay(const struct kiln_op_setup *setup, struct kiln_captured *captured,
+        struct kiln_op_result *result, struct kiln_err *err) {
+    enum kiln_status status = replay(setup, captured, "", result, err);
+    if (status != KILN_STATUS_CONFIG) {
+        return status;
+    }
+    int changed;
+    struct kiln_err declined = *err;
+    KILN_TRY(kiln_captured_widen(captured, &changed, err));
+    if (!changed) {
+        return status;
+    }
+    kiln_op_result_finish(result);
+    status = replay(setup, captured, ", widened to f32", result, err);
+    if (status == KILN_STATUS_CONFIG) { // what the formats as captured met with says more
+        *err = declined;
+    }
     return status;
 }
 

@@ -60,8 +60,9 @@ struct kiln_op_result {
 // also after a failure.
 KILN_MUST_CHECK enum kiln_status kiln_op_run(const struct kiln_op_setup *setup, const char *slot,
         const struct kiln_shape *shape, struct kiln_op_result *result, struct kiln_err *err);
+// Where every variant declines the captured formats, they are widened to f32 in *captured.
 KILN_MUST_CHECK enum kiln_status kiln_op_replay(const struct kiln_op_setup *setup,
-        const struct kiln_captured *captured, struct kiln_op_result *result, struct kiln_err *err);
+        struct kiln_captured *captured, struct kiln_op_result *result, struct kiln_err *err);
 void kiln_op_result_finish(struct kiln_op_result *result);
 
 // Whether nothing that was looked at is wrong. A replay passes where every output is finite that

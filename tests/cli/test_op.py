@@ -178,5 +178,15 @@ else:
     check("sim replays what the CPU ran", doc["passed"] and doc["results"][0]["plugin"] == "elementwise" and
           doc["results"][0]["parity"]["passed"], doc)
 
+    # And the other way: what sim ran with halves, widened for the CPU.
+    result = run("run", "-m", model, "--prompt-ids", ids, "-n", "1", "--greedy", "--device", "sim", "--capture",
+                 "attention.prefill@1", at("sim"))
+    check("captured on sim", result.returncode == 0, result.stderr)
+    doc = op("--from", at("sim"), "--device", "sim")
+    check("sim repeats its bits", doc["passed"] and doc["results"][0]["captured"]["differ"] == 0, doc)
+    doc = op("--from", at("sim"), "--device", "cpu", "-r", "1")
+    check("the CPU replays what sim ran", doc["passed"] and doc["results"][0]["plugin"] == "cpu" and
+          "widened" in doc["results"][0]["shape"] and doc["results"][0]["captured"]["elements"] > 100, doc)
+
 print("%d failed" % failures)
 sys.exit(failures > 0)
