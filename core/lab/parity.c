@@ -147,11 +147,10 @@ static enum kiln_status add_types(struct kiln_parity *parity,
 static enum kiln_status add_bound(struct kiln_parity *parity,
         const struct kiln_parity_params *params, const struct kiln_device *device,
         struct candidate *of, struct kiln_err *err) {
-    const struct kiln_dtype_info *info = kiln_dtype_info(of->dtype);
     struct kiln_bind_query query = {.slot = of->slot,
             .m = strstr(of->slot, ".decode") ? 1 : 512,
             .n = 3584,
-            .k = 3584 / info->elems * info->elems,
+            .k = 3584, // a multiple of every block
             .hd = 128,
             .role = "",
             .layer = 0,
@@ -456,17 +455,21 @@ static enum kiln_status open_worker(
     return params->open_registry(params->arg, &worker->registry, err);
 }
 
+static enum kiln_status ready(struct run *run, struct worker *worker) {
+    if (worker->dev) {
+        return KILN_STATUS_OK;
+    }
+    pthread_mutex_lock(&run->opening);
+    enum kiln_status status = open_worker(run->params, worker, &worker->err);
+    pthread_mutex_unlock(&run->opening);
+    return status;
+}
+
 static void run_trial(void *arg, uint32_t index, uint32_t number) {
     struct run *run = arg;
     struct worker *worker = &run->workers[number];
-    enum kiln_status status = KILN_STATUS_OK;
-    if (!worker->dev && !atomic_load(&run->failed)) {
-        pthread_mutex_lock(&run->opening);
-        status = open_worker(run->params, worker, &worker->err);
-        pthread_mutex_unlock(&run->opening);
-    }
     if (!atomic_load(&run->failed) &&
-            (status != KILN_STATUS_OK ||
+            (ready(run, worker) != KILN_STATUS_OK ||
                     try_it(worker, &run->parity->trials[index], &worker->err) != KILN_STATUS_OK)) {
         atomic_store(&run->failed, 1);
     }
