@@ -79,11 +79,7 @@ static void let_go(struct sim_block *block, uint32_t number, uint32_t waiting, i
             first = first ? first : warp;
         }
     }
-    // Warps that arrived without waiting (bar.arrive) may have ended since: none is missing then.
-    uint32_t there = (uint32_t)__builtin_popcount(waiting) * SIM_LANES;
-    there += block->barriers[number].arrived;
-    int all = there >= block->n_warps * SIM_LANES && block->barriers[number].arrived > 0;
-    if (whole && !all && first && kiln_sim_checks(first, KILN_SIM_CHECK_BARRIER)) {
+    if (whole && first && kiln_sim_checks(first, KILN_SIM_CHECK_BARRIER)) {
         look_for_missing(block, first);
     }
     if (whole && block->shadow) {
