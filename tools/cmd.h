@@ -134,7 +134,7 @@ KILN_MUST_CHECK enum kiln_status kiln_cmd_dispatch(const struct kiln_cmd *cmd,
 extern const struct kiln_cmd kiln_cmd_run, kiln_cmd_tokenize, kiln_cmd_perplexity, kiln_cmd_bench,
         kiln_cmd_plugins, kiln_cmd_config, kiln_cmd_devices, kiln_cmd_model, kiln_cmd_jit,
         kiln_cmd_audit, kiln_cmd_cache, kiln_cmd_ab, kiln_cmd_gate, kiln_cmd_wall, kiln_cmd_op,
-        kiln_cmd_record, kiln_cmd_report, kiln_cmd_sim, kiln_cmd_model_synth, kiln_cmd_model_widen,
-        kiln_cmd_plugins_new;
+        kiln_cmd_tune, kiln_cmd_record, kiln_cmd_report, kiln_cmd_sim, kiln_cmd_model_synth,
+        kiln_cmd_model_widen, kiln_cmd_plugins_new;
 
 #endif

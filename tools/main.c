@@ -20,6 +20,7 @@ static const struct kiln_cmd *const commands[] = {
         &kiln_cmd_gate,
         &kiln_cmd_op,
         &kiln_cmd_wall,
+        &kiln_cmd_tune,
         &kiln_cmd_record,
         &kiln_cmd_report,
         &kiln_cmd_model,

@@ -67,6 +67,25 @@ static enum kiln_status library_digest(const struct kiln_registry *registry,
     return KILN_STATUS_OK;
 }
 
+enum kiln_status kiln_one_variant_digest(const struct kiln_registry *registry,
+        const struct kiln_plugin *plugin, const struct kiln_variant *variant, const char *source,
+        uint64_t *digest, struct kiln_err *err) {
+    uint64_t library = 0;
+    *digest = add(kiln_variant_digest(variant), plugin->name);
+    if (has_host_kernel(variant)) {
+        KILN_TRY(library_digest(registry, plugin, &library, err));
+    }
+    *digest = XXH64(&library, sizeof(library), *digest);
+    if (source) {
+        struct kiln_source_files files;
+        enum kiln_status status = kiln_source_files_read(&files, source, err);
+        *digest = XXH64(&files.digest, sizeof(files.digest), *digest);
+        kiln_source_files_finish(&files);
+        return status;
+    }
+    return KILN_STATUS_OK;
+}
+
 static int seen_before(
         const struct kiln_config *config, size_t index, const struct kiln_variant *variant) {
     const struct kiln_plugin *plugin;
@@ -89,11 +108,9 @@ enum kiln_status kiln_sources_digest(const struct kiln_registry *registry,
         if (!(variant->devices & kind) || seen_before(config, i, variant)) {
             continue;
         }
-        uint64_t one = add(kiln_variant_digest(variant), plugin->name), library = 0;
-        if (has_host_kernel(variant)) {
-            KILN_TRY(library_digest(registry, plugin, &library, err));
-        }
-        *digest ^= XXH64(&library, sizeof(library), one);
+        uint64_t one;
+        KILN_TRY(kiln_one_variant_digest(registry, plugin, variant, NULL, &one, err));
+        *digest ^= one;
     }
     for (size_t i = 0; (path = kiln_config_source(config, i)) != NULL; i++) {
         struct kiln_source_files files;
