@@ -283,13 +283,14 @@ static enum kiln_status print(
 
 static enum kiln_status conclude(
         struct tune_options *o, struct kiln_tune *tune, struct kiln_err *err) {
-    size_t right = 0;
+    size_t right = 0, taken = 0;
     KILN_TRY(print(o, tune, err));
     KILN_TRY(keep_files(o, tune, err));
     for (size_t i = 0; i < tune->n_problems; i++) {
         right += tune->problems[i].counts[KILN_TUNE_OK];
+        taken += tune->problems[i].counts[KILN_TUNE_RUNNING]; // by another process
     }
-    if (right == 0 && o->params.shards <= 1) {
+    if (right == 0 && taken == 0 && o->params.shards <= 1) {
         return kiln_err_set(err, KILN_STATUS_CHECK,
                 "no candidate came out right and measured; the table says why");
     }

@@ -313,6 +313,23 @@ static void known_keys(const struct kiln_tune_space *space, struct kiln_words *k
     }
 }
 
+// "; fap2 takes 16, 32" for each variant here that has the key.
+static void print_ranges(const struct making *making, const char *key, struct kiln_buf *text) {
+    const struct kiln_registry *registry = making->params->registry;
+    const struct kiln_plugin *const *plugins = kiln_registry_plugins(registry);
+    for (size_t i = 0; i < kiln_registry_count(registry); i++) {
+        for (uint32_t j = 0; j < plugins[i]->n_variants; j++) {
+            const struct kiln_variant *variant = plugins[i]->variants[j];
+            for (uint32_t k = 0; is_candidate(making, variant) && k < variant->n_params; k++) {
+                if (strcmp(variant->params[k]->name, key) == 0) {
+                    kiln_buf_printf(text, "; %s takes ", variant->name);
+                    kiln_param_print_range(variant->params[k], text);
+                }
+            }
+        }
+    }
+}
+
 static enum kiln_status refuse_value(const struct making *making, const struct entry *entry,
         size_t token, const struct kiln_words *variants, struct kiln_err *err) {
     struct kiln_buf allowed = {0};
@@ -323,15 +340,7 @@ static enum kiln_status refuse_value(const struct making *making, const struct e
                 "--space variant=%.60s: no such variant for %s on this device%s",
                 entry->tokens[token], making->params->slot, hint);
     }
-    for (size_t i = 0; i < making->space->n_parts; i++) {
-        const struct kiln_tune_part *part = &making->space->parts[i];
-        for (uint32_t j = 0; j < part->n_axes; j++) {
-            if (strcmp(part->names[j], entry->key) == 0) {
-                kiln_buf_printf(&allowed, "; %s takes ", part->variant->name);
-                kiln_param_print_range(part->axes[j].param, &allowed);
-            }
-        }
-    }
+    print_ranges(making, entry->key, &allowed);
     enum kiln_status status = kiln_err_set(err, KILN_STATUS_USAGE,
             "--space %.60s=%.60s: no variant here allows it%s", entry->key, entry->tokens[token],
             allowed.data && !allowed.failed ? allowed.data : "");

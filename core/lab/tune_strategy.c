@@ -331,7 +331,11 @@ enum kiln_status kiln_tune_strategy_propose(struct kiln_tune_strategy *s, uint64
             struct kiln_err *) = {propose_in_order, propose_random, propose_local, propose_model};
     struct proposals out = {.candidates = candidates, .max = max};
     enum kiln_status status = KILN_STATUS_OK;
-    if (max > 0 && s->proposed.count == 0) {
+    *n = 0;
+    if (max == 0) {
+        return KILN_STATUS_OK;
+    }
+    if (s->proposed.count == 0) {
         status = propose(s, &out, s->params.space->base, err); // what is bound comes first
     }
     for (size_t i = 0; status == KILN_STATUS_OK && i < s->n_preferred; i++) {

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""kiln tune on the CPU, with candidates that fault, hang, eat memory and are wrong among them; kills
+in the middle; many at once. No case depends on which candidate is faster, but where the factor is 8.
+
+usage: test_tune.py KILN FOLDER_OF_TUNELAB. Exit status 1 when a case fails.
+"""
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+kiln, plugins = sys.argv[1:3]
+failures = 0
+LAB = ["tune", "activation", "--device", "cpu", "-t", "1", "--plugin-dir", plugins, "--shape", "m=8,k=256",
+       "--set", "activation.plugin=tunelab", "--set", "activation.variant=tiles", "--samples", "3",
+       "--cold-samples", "0", "-r", "6"]
+
+
+def check(what, condition, more=""):
+    global failures
+    print("ok  " if condition else "FAIL", what, "" if condition else more, flush=True)
+    failures += not condition
+
+
+def run(*args):
+    return subprocess.run([kiln, *args], capture_output=True, text=True, timeout=200, check=False)
+
+
+def tune(folder, *args, out="-"):
+    return run(*LAB, "--store", os.path.join(folder, "tune.db"), "--out", out, *args)
+
+
+def document(what, result, code=0):
+    check(what + ": exit code", result.returncode == code, (result.returncode, result.stderr[-600:]))
+    try:
+        return json.loads(result.stdout)["problems"][0]
+    except (ValueError, KeyError, IndexError):
+        check(what + ": one JSON document", False, result.stdout[-300:] + result.stderr[-600:])
+        return {"candidates": [], "counts": {}, "final": [], "measured": -1, "known": -1}
+
+
+def status_of(problem, key):
+    return {c["geometry"][key]: c["status"] for c in problem["candidates"] if key in c["geometry"]}
+
+
+def illnesses(folder):
+    """48 faults and 96 hangs, the other four are measured; each other illness has its name."""
+    problem = document("tiles", tune(folder, "--json", "--space", "variant=tiles", "--timeout", "2"))
+    check("tiles: a status for each", status_of(problem, "FA_TKV") ==
+          {16: "ok", 32: "ok", 48: "fault", 64: "ok", 96: "timeout", 128: "ok"}, problem["candidates"])
+    rows = [c for c in problem["candidates"] if c["status"] == "ok"]
+    check("tiles: samples and spread", all(r["warm_us"]["n"] == 3 and
+          r["warm_us"]["low"] <= r["warm_us"]["median"] <= r["warm_us"]["high"] for r in rows), rows)
+    again = document("tiles again", tune(folder, "--json", "--space", "variant=tiles", "--timeout", "2"))
+    check("tiles again: nothing measured twice", again["measured"] == 0 and again["known"] == 6, again)
+    ill = document("ill", tune(folder, "--json", "--space", "variant=ill", "--timeout", "2", "--memory", "256"))
+    check("ill: each by its name", status_of(ill, "LAB_ILL") ==
+          {0: "ok", 1: "fault", 2: "timeout", 3: "memory", 4: "parity", 5: "fault", 6: "declined", 7: "compile"},
+          status_of(ill, "LAB_ILL"))
+
+
+def winner(folder):
+    """An eighth of the work wins, is written with its provenance, loads, and is then what is bound."""
+    out = os.path.join(folder, "cpu.ini")
+    with open(out, "w", encoding="ascii") as file:
+        file.write("; head\n; tuned: norm, m=1, on a test\n[norm/tuned]\nwhen = target=cpu\nvariant = exact\n"
+                   "; tuned: activation, m=1, on a test\n[activation/tuned]\nwhen = target=cpu\nvariant = exact\n")
+    options = ("--shape", "m=64,k=2048", "--space", "variant=tiles FA_TKV=16,128", "--set", "activation.FA_TKV=128")
+    result = tune(folder, "--json", "-r", "15", *options, out=out)
+    problem = document("winner", result)
+    check("winner: FA_TKV 16", (problem.get("winner") or {}).get("geometry") == {"FA_TKV": 16}, problem["final"])
+    with open(out, encoding="ascii") as file:
+        text = file.read()
+    check("winner: written, others kept, the old one gone",
+          "[activation/tuned]" in text and "FA_TKV = 16" in text and "variant = exact" in text
+          and text.count("[activation/tuned]") == 1 and "; tuned: activation, m=64" in text, text)
+    shown = run("config", "check", "--plugin-dir", plugins, "--config", out)
+    check("winner: the file loads", shown.returncode == 0, shown.stderr)
+
+
+def ties(folder):
+    """One kernel under two names: a tie keeps what is bound."""
+    for seed in range(3):
+        problem = document("tie %d" % seed, tune(
+            folder, "--json", "--again", "--seed", str(seed), "--strategy", "random", "--bar", "30",
+            "--space", "variant=tiles,same_tiles FA_TKV=64"))
+        check("tie %d: the default is kept" % seed, problem["winner"]["kept"]
+              and problem["winner"]["variant"] == "tiles", problem["final"])
+
+
+def kills(folder):
+    """SIGKILL in the middle, then the same command: what was measured is not measured again."""
+    store = os.path.join(folder, "tune.db")
+    space = ["--space", "variant=tiles,same_tiles,ill FA_TKV=16,32,64,128 LAB_ILL=0,2", "--timeout", "1.5"]
+    process = subprocess.Popen([kiln, *LAB, "--store", store, "--out", "-", *space],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = {}
+    for _ in range(400):
+        time.sleep(0.02)
+        if os.path.exists(store):
+            done = finished(store)
+            if len(done) >= 3:
+                break
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = finished(store)
+    check("kill: in the middle", 3 <= len(before) < 10, len(before))
+    problem = document("kill: resumed", run(*LAB, "--store", store, "--out", "-", "--json", "--resume", *space))
+    check("kill: all are there", len(problem["candidates"]) == 10 and problem["known"] == len(before)
+          and problem["measured"] == 10 - len(before), (problem["known"], problem["measured"], len(before)))
+    after = finished(store)
+    check("kill: rows are as they were", all(after.get(key) == value for key, value in before.items()), before)
+
+
+def finished(store):
+    try:
+        with sqlite3.connect("file:%s?mode=ro" % store, uri=True, timeout=10) as database:
+            return {row[:3]: row[3:] for row in database.execute(
+                "SELECT plugin, variant, geometry, at, warm FROM result WHERE state != 'running'")}
+    except sqlite3.OperationalError:
+        return {}
+
+
+def many(folder):
+    """Several at once on one fresh file: each candidate is measured by one of them."""
+    store = os.path.join(folder, "tune.db")
+    command = [kiln, *LAB, "--store", store, "--out", "-", "--json", "--shard", "1/1", "--space",
+               "variant=tiles,same_tiles FA_TKV=16,32,64,128"]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    check("many: none fails", all(process.returncode == 0 for process in processes),
+          [error[-300:] for _, error in outputs])
+    measured = sum(json.loads(out)["problems"][0]["measured"] for out, _ in outputs if out)
+    check("many: 8 measured, none lost or doubled", measured == 8 and len(finished(store)) == 8,
+          (measured, len(finished(store))))
+
+
+def stores(folder):
+    """Shards and merge; files that are no store."""
+    shards = [os.path.join(folder, "s%d.db" % i) for i in (1, 2)]
+    space = ["--space", "variant=tiles FA_TKV=16,32,64,128"]
+    for i, shard in enumerate(shards):
+        problem = document("shard %d" % i, run(*LAB, "--json", "--store", shard, "--shard", "%d/2" % (i + 1), *space))
+        check("shard %d: its half, no final" % i, problem["measured"] == 2 and not problem["final"], problem)
+    merged = run("tune", "merge", *shards, "--store", os.path.join(folder, "tune.db"))
+    check("merge: two of each", merged.returncode == 0 and merged.stdout.count(": 2 results") == 2, merged.stdout)
+    problem = document("merged", tune(folder, "--json", *space))
+    check("merged: nothing is measured, the final is played", problem["measured"] == 0 and problem["known"] == 4
+          and len(problem["final"]) == 4, problem)
+    for name, data in (("empty", b""), ("random", bytes(range(200, 216)))):
+        path = os.path.join(folder, name + ".db")
+        with open(path, "wb") as file:
+            file.write(data)
+        result = run(*LAB, "--json", "--store", path, "--out", "-", "--space", "variant=tiles FA_TKV=64")
+        problem = document(name, result)
+        check(name + ": measured all the same", problem["measured"] == 1, result.stderr)
+        check(name + ": kept", len(finished(path)) == 1 and
+              (os.path.exists(path + ".broken") == (name == "random")), os.listdir(folder))
+    other = os.path.join(folder, "other.db")
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE mine(x)")
+    result = run(*LAB, "--store", other, "--space", "FA_TKV=64")
+    check("another's database is refused", result.returncode == 3 and "another program" in result.stderr, result.stderr)
+
+
+def formats(folder):
+    """T4 out and in; what is not understood."""
+    t4 = os.path.join(folder, "t4.json")
+    space = ["--space", "variant=tiles FA_TKV=32,48,64"]
+    document("export", tune(folder, "--json", "--export", t4, *space))
+    with open(t4, encoding="ascii") as file:
+        results = json.load(file)
+    check("T4: what the schema requires", results["schema_version"] == "1.0.0" and len(results["results"]) == 3 and all(
+        isinstance(r["configuration"], dict) and isinstance(r["times"]["runtimes"], list)
+        and r["invalidity"] in ("timeout", "compile", "runtime", "correctness", "constraints", "correct")
+        and isinstance(r["correctness"], float) for r in results["results"]), results)
+    problem = document("import", tune(folder, "--json", "--again", "--import", t4, "--strategy", "random", "--most", "3",
+                                      "--space", "variant=tiles FA_TKV=16,32,48,64,128"))
+    check("import: these first", sorted(status_of(problem, "FA_TKV")) == [32, 48, 64], problem["candidates"])
+    for strategy in ("local", "model"):
+        problem = document(strategy, tune(folder, "--json", "--again", "--strategy", strategy, "--most", "5", "--space",
+                                          "variant=tiles,same_tiles FA_TKV=16,32,64,128"))
+        check(strategy + ": five at most, the base among them", 1 <= len(problem["candidates"]) <= 5
+              and any(c["bound"] for c in problem["candidates"]), problem["candidates"])
+    for what, args, words in (("key", ["--space", "FA_TVK=16"], "did you mean 'FA_TKV'"),
+                              ("value", ["--space", "FA_TKV=17"], "16, 32, 48"),
+                              ("variant", ["--space", "variant=tile"], "did you mean 'tiles'"),
+                              ("strategy", ["--strategy", "best"], "exhaustive, random"),
+                              ("shard", ["--shard", "3/2"], "I/N"), ("entry", ["--space", "FA_TKV"], "KEY=VALUE")):
+        result = tune(folder, *args)
+        check("refused: " + what, result.returncode == 2 and words in result.stderr, result.stderr)
+
+
+for case in (illnesses, winner, ties, kills, many, stores, formats):
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["KILN_CACHE_DIR"] = os.path.join(scratch, "cache")
+        case(scratch)
+sys.exit(1 if failures else 0)
