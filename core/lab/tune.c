@@ -171,7 +171,7 @@ static enum kiln_status plan(struct sweep *sweep, struct kiln_tune_entry *entry,
     struct kiln_op_case *c;
     struct kiln_err cause = {0};
     enum kiln_plan_outcome outcome = KILN_PLAN_DONE;
-    void *instance;
+    void *instance = NULL;
     *planned = NULL;
     enum kiln_status status = case_of(sweep, entry->part, &c, &cause);
     if (status == KILN_STATUS_OK) {

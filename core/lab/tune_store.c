@@ -323,7 +323,7 @@ enum kiln_status kiln_tune_store_context(struct kiln_tune_store *store,
                                       "kiln) VALUES(?1, ?2, ?3, ?4)",
             "SELECT id FROM context WHERE device = ?1 AND driver = ?2 AND problem = ?3 AND kiln = "
             "?4"};
-    sqlite3_stmt *stmt;
+    sqlite3_stmt *stmt = NULL;
     for (int i = 0; i < 2; i++) {
         KILN_TRY(prepare(store, sql[i], &stmt, err));
         for (int j = 0; j < 4; j++) {
