@@ -329,7 +329,8 @@ enum kiln_status kiln_tune_strategy_propose(struct kiln_tune_strategy *s, uint64
     static enum kiln_status (*const ways[KILN_TUNE_STRATEGIES])(struct kiln_tune_strategy *,
             struct proposals *,
             struct kiln_err *) = {propose_in_order, propose_random, propose_local, propose_model};
-    struct proposals out = {.candidates = candidates, .max = max};
+    struct proposals out = {.max = max};
+    out.candidates = candidates;
     enum kiln_status status = KILN_STATUS_OK;
     *n = 0;
     if (max == 0) {

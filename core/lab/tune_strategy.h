@@ -37,17 +37,17 @@ struct kiln_tune_strategy_params {
 };
 KILN_MUST_CHECK enum kiln_status kiln_tune_strategy_create(struct kiln_tune_strategy **strategy,
         const struct kiln_tune_strategy_params *params, struct kiln_err *err);
-void kiln_tune_strategy_destroy(struct kiln_tune_strategy *strategy); // NULL is fine
+void kiln_tune_strategy_destroy(struct kiln_tune_strategy *s); // NULL is fine
 
 // A candidate to propose before all others but the base, in the order of the calls.
 KILN_MUST_CHECK enum kiln_status kiln_tune_strategy_prefer(
-        struct kiln_tune_strategy *strategy, uint64_t candidate, struct kiln_err *err);
+        struct kiln_tune_strategy *s, uint64_t candidate, struct kiln_err *err);
 // Up to `max` candidates. None: there are no more or, where some that were proposed have not been
 // noted yet, it waits for those.
-KILN_MUST_CHECK enum kiln_status kiln_tune_strategy_propose(struct kiln_tune_strategy *strategy,
+KILN_MUST_CHECK enum kiln_status kiln_tune_strategy_propose(struct kiln_tune_strategy *s,
         uint64_t *candidates, size_t max, size_t *n, struct kiln_err *err);
 // What came of a candidate: seconds, or 0: it has no time. Each that was proposed is noted once.
-KILN_MUST_CHECK enum kiln_status kiln_tune_strategy_note(struct kiln_tune_strategy *strategy,
-        uint64_t candidate, double seconds, struct kiln_err *err);
+KILN_MUST_CHECK enum kiln_status kiln_tune_strategy_note(
+        struct kiln_tune_strategy *s, uint64_t candidate, double seconds, struct kiln_err *err);
 
 #endif
