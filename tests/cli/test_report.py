@@ -181,21 +181,39 @@ def odd_documents(folder):
               "%s: exit %d, %s" % (value, done.returncode, done.stderr))
 
 
+def draw(browser, folder, page, width, height):
+    """Whether a picture of the page came out, and what the browser said."""
+    shot = os.path.join(folder, "shot.png")
+    if os.path.exists(shot):
+        os.remove(shot)
+    try:
+        done = subprocess.run(
+            [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
+             "--enable-logging=stderr", "--v=0", "--user-data-dir=" + os.path.join(folder, "profile"),
+             "--window-size=%d,%d" % (width, height), "--screenshot=" + shot, "file://" + page],
+            capture_output=True, text=True, errors="replace", timeout=60, check=False)
+    except subprocess.TimeoutExpired as late:
+        return False, "no end after 60 s: %s" % (late.stderr or "")
+    return os.path.exists(shot) and os.path.getsize(shot) > 500, done.stderr
+
+
 def browser_cases(folder, page):
     browser = os.environ.get("KILN_BROWSER") or shutil.which("chromium")
     if not browser:
         print("skip in a browser: no chromium on PATH (Debian: chromium), and KILN_BROWSER names none", flush=True)
         return
+    probe = os.path.join(folder, "probe.html")
+    with open(probe, "w", encoding="utf-8") as out:
+        out.write("<!doctype html><title>probe</title><p>probe")
+    drawn, said = draw(browser, folder, probe, 360, 740)
+    if not drawn:
+        print("skip in a browser: %s does not draw a page of one word here: %s" % (browser, said[-300:]), flush=True)
+        return
     for width, height in ((360, 740), (1280, 900)):
-        shot = os.path.join(folder, "shot%d.png" % width)
-        done = subprocess.run(
-            [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
-             "--enable-logging=stderr", "--v=0", "--user-data-dir=" + os.path.join(folder, "profile%d" % width),
-             "--window-size=%d,%d" % (width, height), "--screenshot=" + shot, "file://" + page],
-            capture_output=True, text=True, timeout=120, check=False)
-        said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-        check("browser, %d wide: drawn" % width, os.path.exists(shot) and os.path.getsize(shot) > 5000, done.stderr[-800:])
-        check("browser, %d wide: nothing on the console" % width, not said, said[:3])
+        drawn, said = draw(browser, folder, page, width, height)
+        console = [line for line in said.splitlines() if "CONSOLE" in line]
+        check("browser, %d wide: drawn" % width, drawn, said[-800:])
+        check("browser, %d wide: nothing on the console" % width, not console, console[:3])
 
 
 def main():
