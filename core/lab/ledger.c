@@ -155,9 +155,10 @@ static enum kiln_status read_version(
         struct kiln_ledger *ledger, int64_t *version, struct kiln_err *err) {
     int64_t application = 0, tables = 0;
     *version = 0;
+    // The tables first: another process may be making them, and whose they are comes with them.
+    KILN_TRY(pragma(ledger, "SELECT count(*) FROM sqlite_schema", &tables, err));
     KILN_TRY(pragma(ledger, "PRAGMA application_id", &application, err));
     KILN_TRY(pragma(ledger, "PRAGMA user_version", version, err));
-    KILN_TRY(pragma(ledger, "SELECT count(*) FROM sqlite_schema", &tables, err));
     if (application != APPLICATION && tables > 0) {
         return kiln_err_set(err, KILN_STATUS_FILE,
                 "%s: is a SQLite database, but no ledger of kiln; name another file", ledger->path);
