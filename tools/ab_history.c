@@ -383,10 +383,10 @@ static enum kiln_status read_shape(struct kiln_ab_history *history, struct kiln_
 
 enum kiln_status kiln_ab_history_run(struct kiln_ab_history *history, struct kiln_err *err) {
     char *path;
-    struct walk walk = {.history = history, .rows = json_array()};
     KILN_TRY(read_shape(history, err));
     KILN_TRY(kiln_common_need_model(&history->common, err));
     KILN_TRY(kiln_record_campaign("campaign.json", &path, err));
+    struct walk walk = {.history = history, .rows = json_array()};
     enum kiln_status status = walk.rows ? kiln_ledger_read_json(path, &walk.campaign, err)
                                         : kiln_err_nomem(err, "the JSON output");
     kiln_free(path);
