@@ -324,7 +324,8 @@ static enum kiln_status propose_model(
                                                            : propose_promising(s, out, err);
 }
 
-enum kiln_status kiln_tune_strategy_propose(struct kiln_tune_strategy *s, uint64_t *candidates,
+enum kiln_status kiln_tune_strategy_propose(struct kiln_tune_strategy *s,
+        uint64_t *candidates, // NOLINT(readability-non-const-parameter): filled in through out
         size_t max, size_t *n, struct kiln_err *err) {
     static enum kiln_status (*const ways[KILN_TUNE_STRATEGIES])(struct kiln_tune_strategy *,
             struct proposals *,

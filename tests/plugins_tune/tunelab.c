@@ -48,16 +48,20 @@ static void be_ill(int64_t ill) {
         volatile uintptr_t address = 64; // in the page that is never mapped
         *(volatile int *)address = 1;
     }
-    while (ill == ILL_HANG) {
-        (void)usleep(1000);
-    }
-    while (ill == ILL_MEMORY) { // never given back
-        char *more = malloc((size_t)8 << 20);
-        if (!more) {
+    if (ill == ILL_HANG) {
+        for (;;) {
             (void)usleep(1000);
-            continue;
         }
-        memset(more, 1, (size_t)8 << 20);
+    }
+    if (ill == ILL_MEMORY) {
+        for (;;) { // never given back; volatile, or the compiler would see that nobody reads it
+            char *volatile more = malloc((size_t)8 << 20);
+            if (more) {
+                memset(more, 1, (size_t)8 << 20);
+            } else {
+                (void)usleep(1000);
+            }
+        }
     }
     if (ill == ILL_EXIT) {
         _exit(7);
