@@ -66,6 +66,7 @@ struct kiln_common {
     const char *sim_checks; // of --device sim: "all", "none" or a list; NULL: none
     int verbose;
     int json;
+    const char *tuned; // an INI file below the --config files, or NULL: [tune] at_start
 };
 void kiln_common_init(struct kiln_common *common);
 

@@ -10,16 +10,15 @@
 #include "lab/tune.h"
 #include "lab/tune_worker.h"
 #include "save.h"
+#include "tune_start.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
-    WORKER_ARGS = 2 * 64 * 3 + 16,
     MAX_TUNED = 1 << 22, // bytes of a tuned file
 };
 
@@ -35,49 +34,11 @@ struct tune_options {
     struct kiln_config *config;
     struct kiln_dev_settings settings;
     struct kiln_tune_params params;
-    char exe[4096], threads[24];
-    const char *worker[WORKER_ARGS];
+    struct kiln_tune_worker_argv worker;
     struct kiln_arena arena;
 };
 
 // ---- The worker ---------------------------------------------------------------------------------
-
-// What measures is this program again: the same plugins and configuration, another process.
-static void name_worker(struct tune_options *o, const char *device) {
-    const struct kiln_common *c = &o->common;
-    const struct {
-        const char *option;
-        const struct kiln_opt_list *list;
-    } lists[] = {{"--config", &c->configs}, {"--set", &c->sets}, {"--plugin-dir", &c->plugin_dirs}};
-    size_t n = 0;
-    o->worker[n++] = o->exe;
-    o->worker[n++] = "tune";
-    o->worker[n++] = "--worker";
-    o->worker[n++] = "--device";
-    o->worker[n++] = device;
-    if (c->threads > 0) {
-        (void)snprintf(o->threads, sizeof(o->threads), "%" PRId64, c->threads);
-        o->worker[n++] = "-t";
-        o->worker[n++] = o->threads;
-    }
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-        for (size_t j = 0; j < lists[i].list->count; j++) {
-            o->worker[n++] = lists[i].option;
-            o->worker[n++] = lists[i].list->items[j];
-        }
-    }
-    o->worker[n] = NULL;
-}
-
-static enum kiln_status find_exe(struct tune_options *o, struct kiln_err *err) {
-    ssize_t n = readlink("/proc/self/exe", o->exe, sizeof(o->exe) - 1);
-    if (n <= 0) {
-        return kiln_err_set(err, KILN_STATUS_FILE,
-                "/proc/self/exe cannot be read: a sweep starts this program again to measure in");
-    }
-    o->exe[n] = '\0';
-    return KILN_STATUS_OK;
-}
 
 static enum kiln_status run_worker(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
@@ -178,7 +139,7 @@ static void fill_params(struct tune_options *o) {
     }
     p->budget = o->budget;
     p->again = o->again;
-    p->worker = o->worker;
+    p->worker = o->worker.argv;
     p->timeout = o->timeout > 0 ? o->timeout : default_timeout(o->common.device);
     p->memory_limit = (uint64_t)o->memory_mib << 20;
     p->samples = o->samples;
@@ -333,14 +294,13 @@ static enum kiln_status tune(struct tune_options *o, struct kiln_err *err) {
     static char doing[] = "candidates";
     struct kiln_tune result = {.params = NULL};
     KILN_TRY(read_words(o, err));
-    KILN_TRY(find_exe(o, err));
     KILN_TRY(kiln_common_registry(&o->common, &o->registry, err));
     KILN_TRY(kiln_common_config(&o->common, o->registry, &o->config, err));
     o->settings = kiln_session_dev_settings(o->config);
     kiln_interrupt_catch();
     KILN_TRY(find_device(o, id, err));
     o->common.device = id;
-    name_worker(o, id);
+    KILN_TRY(kiln_tune_worker_of(&o->worker, &o->common, id, err));
     fill_params(o);
     o->params.progress_arg = doing;
     if (o->imported) {

@@ -1,11 +1,13 @@
 // common: set-up and output that most subcommands share.
 #include "cmd.h"
 
-#include "base/log.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "base/utf8.h"
 #include "common.h"
 #include "device/sim/sim.h"
+#include "tune_start.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -56,10 +58,14 @@ static void set_number(struct kiln_option_layers *text, const char *key, int64_t
 
 void kiln_common_layers(const struct kiln_common *common, struct kiln_option_layers *text) {
     *text = (struct kiln_option_layers){.n_numbers = 0};
-    text->layers = (struct kiln_layers){.files = common->configs.items,
-            .n_files = common->configs.count,
-            .sets = text->sets,
-            .n_sets = common->sets.count};
+    text->layers = (struct kiln_layers){
+            .files = text->files, .sets = text->sets, .n_sets = common->sets.count};
+    if (common->tuned) {
+        text->files[text->layers.n_files++] = common->tuned;
+    }
+    for (size_t i = 0; i < common->configs.count; i++) {
+        text->files[text->layers.n_files++] = common->configs.items[i];
+    }
     for (size_t i = 0; i < common->sets.count; i++) {
         text->sets[i] = common->sets.items[i];
     }
@@ -162,6 +168,21 @@ enum kiln_status kiln_common_need_model(const struct kiln_common *common, struct
             "prints its path");
 }
 
+// The config of the options, and what is tuned at the start below their files.
+static enum kiln_status open_config(
+        struct kiln_run *run, const struct kiln_common *common, struct kiln_err *err) {
+    struct kiln_common own = *common;
+    KILN_TRY(kiln_common_config(common, run->registry, &run->config, err));
+    KILN_TRY(kiln_tune_at_start(common, run->registry, run->config, &run->tuned, err));
+    if (!run->tuned) {
+        return KILN_STATUS_OK;
+    }
+    own.tuned = run->tuned;
+    kiln_config_destroy(run->config);
+    run->config = NULL;
+    return kiln_common_config(&own, run->registry, &run->config, err);
+}
+
 enum kiln_status kiln_run_open(
         struct kiln_run *run, const struct kiln_common *common, struct kiln_err *err) {
     *run = (struct kiln_run){0};
@@ -175,7 +196,7 @@ enum kiln_status kiln_run_open(
         status = kiln_common_registry(common, &run->registry, err);
     }
     if (status == KILN_STATUS_OK) {
-        status = kiln_common_config(common, run->registry, &run->config, err);
+        status = open_config(run, common, err);
     }
     if (status == KILN_STATUS_OK) {
         kiln_progress_fn bar = kiln_progress_bar();
@@ -222,6 +243,7 @@ void kiln_run_close(struct kiln_run *run) {
     kiln_session_close(&run->session);
     kiln_config_destroy(run->config);
     kiln_registry_destroy(run->registry);
+    kiln_free(run->tuned);
     *run = (struct kiln_run){0};
 }
 

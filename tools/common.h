@@ -14,7 +14,8 @@ KILN_MUST_CHECK enum kiln_status kiln_common_need_model(
 // What the shared options say of the configuration, as layers.
 struct kiln_option_layers {
     struct kiln_layers layers;
-    const char *sets[64 + 4]; // --set, then -t, -c, -ub, --graph
+    const char *sets[64 + 4];  // --set, then -t, -c, -ub, --graph
+    const char *files[64 + 1]; // common->tuned, then --config
     char numbers[4][64];
     size_t n_numbers;
 };
@@ -25,6 +26,7 @@ struct kiln_run {
     struct kiln_registry *registry;
     struct kiln_config *config;
     struct kiln_session session;
+    char *tuned; // see struct kiln_common; owned
 };
 // Opens by the shared options; without -m the error says how to fetch a model. Ctrl-C is caught
 // from here on.

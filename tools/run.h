@@ -35,11 +35,12 @@ struct run_state {
     struct kiln_sampler *sampler;
     struct kiln_capture *capture; // NULL: none
     struct kiln_stream stream;
-    struct kiln_buf shown;      // of one token, reused
-    struct kiln_buf text;       // of the answer
-    struct kiln_ids held;       // what the engine's context holds
-    struct kiln_reload *reload; // NULL: the configuration of the start stays
-    int at_prompt;              // a "> " stands on the line that is written to
+    struct kiln_buf shown;            // of one token, reused
+    struct kiln_buf text;             // of the answer
+    struct kiln_ids held;             // what the engine's context holds
+    struct kiln_reload *reload;       // NULL: the configuration of the start stays
+    struct kiln_option_layers layers; // that it follows
+    int at_prompt;                    // a "> " stands on the line that is written to
 };
 
 // The sampler of the options, as at the start.

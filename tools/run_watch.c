@@ -10,12 +10,13 @@ static void say(void *arg, int note, const char *line) {
 }
 
 enum kiln_status run_watch_begin(struct run_state *state, struct kiln_err *err) {
-    struct kiln_option_layers layers;
-    kiln_common_layers(&state->options->common, &layers);
+    struct kiln_common common = state->options->common;
+    common.tuned = state->run.tuned;
+    kiln_common_layers(&common, &state->layers);
     struct kiln_reload_params params = {.session = &state->run.session,
             .registry = state->run.registry,
             .config = &state->run.config,
-            .layers = layers.layers,
+            .layers = state->layers.layers,
             .stop = kiln_interrupted,
             .say = say,
             .arg = state};
