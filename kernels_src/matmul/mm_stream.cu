@@ -194,19 +194,33 @@ PTX_INLINE void copy_place(unsigned to, place at, const matrices &m) {
 }
 
 // ---- Activations to shared memory ---------------------------------------------------------------
+// K is a multiple of 32: eight columns are there, or none of them.
 PTX_INLINE void load_eight(float (&x)[8], const float *row, int column, int k, bool wide) {
-    if (wide && column + 8 <= k) {
-        *(float4 *)x = *(const float4 *)(row + column);
-        *(float4 *)(x + 4) = *(const float4 *)(row + column + 4);
-        return;
-    }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        x[i] = column + i < k ? row[column + i] : 0.0f;
+        x[i] = 0.0f;
+    }
+    if (column < k && wide) {
+        *(float4 *)x = *(const float4 *)(row + column);
+        *(float4 *)(x + 4) = *(const float4 *)(row + column + 4);
+    } else if (column < k) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            x[i] = row[column + i];
+        }
     }
 }
 
-// Eight columns of a unit, 8 (l / 4) and on of the 64 that belong to the lanes t = l % 4.
+// Byte `Byte` of four words as one.
+template <int Byte> PTX_INLINE unsigned pack_bytes(const unsigned *four) {
+    constexpr unsigned pick_two = Byte == 0 ? 0x0040 : 0x0051;
+    return __byte_perm(__byte_perm(four[0], four[1], pick_two),
+            __byte_perm(four[2], four[3], pick_two), 0x5410);
+}
+
+// Eight columns of a unit, 8 (l / 4) and on of the 64 that belong to the lanes t = l % 4. A number
+// v is rounded to the integer q by adding 1.5 * 2^23: the bits of the sum are those of 1.5 * 2^23,
+// which end in 22 zeros, plus q.
 PTX_INLINE void stage_eight(unsigned at, const float (&x)[8]) {
     constexpr float limit = X_BITS == 16 ? 32512.0f : 127.0f;
     int t = ptx_lane() % 4;
@@ -223,21 +237,24 @@ PTX_INLINE void stage_eight(unsigned at, const float (&x)[8]) {
     bool some = finite && largest >= 7.8886090522e-31f; // 2^-100
     float inverse = some ? limit / largest : 0.0f;
     float factor = some ? largest / limit : finite ? 0.0f : __int_as_float(0x7fc00000);
-    int sum = 0;
-    unsigned high[2] = {0, 0};
-    unsigned low[2] = {0, 0};
+    unsigned bits[8];
+    unsigned top[8];
+    unsigned total = 0;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        int q = some ? __float2int_rn(x[i] * inverse) : 0;
-        sum += q;
-        int top = X_BITS == 16 ? (q + 128) >> 8 : q;
-        high[i / 4] |= ((unsigned)top & 0xff) << (i % 4 * 8);
-        low[i / 4] |= X_BITS == 16 ? ((unsigned)q & 0xff) << (i % 4 * 8) : 0;
+        bits[i] = (unsigned)__float_as_int(__fadd_rn(__fmul_rn(x[i], inverse), 12582912.0f));
+        top[i] = bits[i] + 128;
+        total += bits[i];
     }
+    constexpr int high_byte = X_BITS == 16 ? 1 : 0;
+    const unsigned(&from)[8] = X_BITS == 16 ? top : bits;
     unsigned base = ptx_shared(mv_shared) + at;
     unsigned mine = base + (unsigned)(eight / 2 * 128 + t * 32 + eight % 2 * 8);
-    ptx_store_shared_v2(mine, high[0], high[1]);
-    ptx_store_shared_v2(mine + 16, low[0], low[1]);
+    ptx_store_shared_v2(mine, some ? pack_bytes<high_byte>(from) : 0,
+            some ? pack_bytes<high_byte>(from + 4) : 0);
+    ptx_store_shared_v2(mine + 16, some && X_BITS == 16 ? pack_bytes<0>(bits) : 0,
+            some && X_BITS == 16 ? pack_bytes<0>(bits + 4) : 0);
+    int sum = some ? (int)(total - 8 * 0x4b400000u) : 0;
     sum += __shfl_xor_sync(0xffffffffu, sum, 4);
     if (eight % 2 == 0) {
         ptx_store_shared(base + MV_X_SUMS + (unsigned)(t * 16 + eight * 2),
@@ -249,39 +266,38 @@ PTX_INLINE void stage_eight(unsigned at, const float (&x)[8]) {
     }
 }
 
-// Units of IN, one a warp at a time; loads of several are under way at once. Gives the lane's sum
-// of squares.
+// Units of IN, one a warp at a time; the next one's loads are under way meanwhile. One body for all
+// of them: to unroll it makes the compiler take twice as long and the kernel no faster. Gives the
+// lane's sum of squares.
 PTX_INLINE float stage_activations(
         unsigned to, const float *row, const float *norm_weight, const mv_args &args) {
-    constexpr int each = (MV_UNITS + MV_WARPS - 1) / MV_WARPS;
-    constexpr int batch = each < 5 ? each : 5;
     int warp = (int)threadIdx.x / 32;
-    int lane_column = ptx_lane() % 4 * 64 + ptx_lane() / 4 * 8;
+    int column = warp * 256 + ptx_lane() % 4 * 64 + ptx_lane() / 4 * 8;
+    bool wide = args.in_wide != 0;
     float squares = 0;
+    float next[8];
+    load_eight(next, row, column, args.k, wide);
 #pragma unroll 1
-    for (int first = warp; first < MV_UNITS; first += batch * MV_WARPS) {
-        float x[batch][8];
+    for (int unit = warp; unit < MV_UNITS; unit += MV_WARPS) {
+        float x[8];
 #pragma unroll
-        for (int i = 0; i < batch; i++) { // behind the last unit: zeros, for nobody
-            load_eight(x[i], row, (first + i * MV_WARPS) * 256 + lane_column, args.k,
-                    args.in_wide != 0);
+        for (int i = 0; i < 8; i++) {
+            x[i] = next[i];
         }
+        if (MV_UNITS > MV_WARPS) { // behind the last unit: zeros, for nobody
+            load_eight(next, row, column + MV_WARPS * 256, args.k, wide);
+        }
+        if (NORM) {
+            float w[8];
+            load_eight(w, norm_weight, column, args.k, wide);
 #pragma unroll
-        for (int i = 0; i < batch; i++) {
-            int unit = first + i * MV_WARPS;
-            if (NORM) {
-                float w[8];
-                load_eight(w, norm_weight, unit * 256 + lane_column, args.k, args.in_wide != 0);
-#pragma unroll
-                for (int c = 0; c < 8; c++) {
-                    squares = fmaf(x[i][c], x[i][c], squares);
-                    x[i][c] *= w[c];
-                }
-            }
-            if (unit < MV_UNITS) {
-                stage_eight(to + (unsigned)(unit * MV_X_UNIT), x[i]);
+            for (int i = 0; i < 8; i++) {
+                squares = fmaf(x[i], x[i], squares);
+                x[i] *= w[i];
             }
         }
+        stage_eight(to + (unsigned)(unit * MV_X_UNIT), x);
+        column += MV_WARPS * 256;
     }
     return squares;
 }
@@ -386,6 +402,7 @@ PTX_INLINE void leave_sums(float (&sums)[2], float *part, int tile, int window) 
 PTX_INLINE float join_sums(const float *part, int tile, int window, int row) {
     int first = tile * MV_UNITS % MV_WARPS;
     float sum = 0;
+#pragma unroll // all loads at once: every block waits for its last sums
     for (int i = 0; i < min(MV_UNITS, MV_WARPS); i++) {
         int warp = first + i < MV_WARPS ? first + i : first + i - MV_WARPS;
         sum += part[((tile - window) * MV_WARPS + warp) * 16 + row];
@@ -416,34 +433,27 @@ PTX_INLINE void write_window(const float *part, const float *squares, int window
         }
         factor = 1.0f / sqrtf(sum / (float)args.k + args.eps);
     }
-    int step = PAIR ? 2 : 1;
-    for (int i = (int)threadIdx.x; i < (end - window) / step * 16; i += MV_THREADS) {
-        int tile = window + i / 16 * step;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < (end - window) * 16; i += MV_THREADS) {
+        int tile = window + i / 16;
         int row = i % 16;
         float value = join_sums(part, tile, window, row) * factor;
-        if (PAIR) {
-            float up = join_sums(part, tile + 1, window, row) * factor;
-            int n = tile / 2 * 16 + row;
-            if (n < args.n[0]) {
-                value += to.bias[0] ? to.bias[0][n] : 0.0f;
-                up += to.bias[1] ? to.bias[1][n] : 0.0f;
-                ((float *)((char *)to.out[0] + to.at * args.out_stride[0]))[n] =
-                        activate(args.activation, value) * up;
-            }
-            continue;
-        }
         int matrix = matrix_of(tile, args);
         int n = tile * 16 + row;
-        if (n >= pick(matrix, args.n)) {
-            continue;
-        }
+        bool there = n < pick(matrix, args.n);
         const float *bias = pick(matrix, to.bias);
-        value += bias ? bias[n] : 0.0f;
-        if (MATRICES == 1 && to.residual) {
+        value += there && bias ? bias[n] : 0.0f;
+        if (PAIR) { // lanes 0 to 15 have gates, the others their rows of UP
+            value = activate(args.activation, value) * __shfl_down_sync(0xffffffffu, value, 16);
+            there = there && matrix == 0;
+        }
+        if (there && MATRICES == 1 && to.residual) {
             value += ((const float *)((const char *)to.residual + to.at * args.residual_stride))[n];
         }
-        ((float *)((char *)pick(matrix, to.out) + to.at * pick(matrix, args.out_stride)))[n] =
-                value;
+        if (there) {
+            ((float *)((char *)pick(matrix, to.out) + to.at * pick(matrix, args.out_stride)))[n] =
+                    value;
+        }
     }
 }
 
@@ -500,10 +510,12 @@ extern "C" __global__ void __launch_bounds__(MV_THREADS, 1) mm_stream(const floa
 
     float sums[2] = {0, 0};
     int turn = 0;
+#pragma unroll 1
     for (int window = first; window < last; window += MV_WINDOW) {
         int end = min(window + MV_WINDOW, last);
         float *part = parts + turn % 2 * part_floats;
         turn++;
+#pragma unroll 1
         while (now.tile < end) {
             unsigned stage = ring + (unsigned)(filled * stage_bytes);
             ptx_cp_async_wait<MV_STAGES - 1>();
