@@ -81,6 +81,7 @@ template <int Count>
 PTX_INLINE fa_range fa_rows_range(
         const int *positions, int first_row, int rows, int keys, const fa_args &args) {
     fa_range all = {0x7fffffff, -1};
+#pragma unroll 1
     for (int i = ptx_lane(); i < Count; i += 32) {
         fa_range one = fa_row_range(positions, first_row + i, rows, keys, args);
         all.first = min(all.first, one.first);

@@ -71,6 +71,7 @@ PTX_INLINE void fa_warp_ranges(fa_state &state, const fa_tile &tile, const int *
 PTX_INLINE void fa_stage_q(
         unsigned to, const fa_q_type *q, const fa_tile &tile, const fa_args &args) {
     constexpr int chunks = FA_HD / 8;
+#pragma unroll 1
     for (int chunk = (int)threadIdx.x; chunk < FA_TQ * chunks; chunk += FA_THREADS) {
         int row = chunk / chunks, column = chunk % chunks * 8;
         uint4 value = make_uint4(0, 0, 0, 0);
@@ -116,6 +117,7 @@ PTX_INLINE void fa_write(const fa_state &state, fa_out_type *out, float *shared,
         return;
     }
     __syncthreads();
+#pragma unroll 1
     for (int pair = (int)threadIdx.x; pair < FA_TQ * FA_HD / 2; pair += FA_THREADS) {
         int from = pair * 2 / FA_HD, at = pair * 2 % FA_HD;
         if (tile.first_row + from < tile.rows) {

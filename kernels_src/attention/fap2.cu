@@ -56,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS)
     __syncthreads();
     fa_take_q(state, warp_q);
 
+#pragma unroll 1
     for (int key = tile.begin; key < tile.end; key += FA_TKV) {
         float s[FA_MT][FA_TKV / 8][4];
         bool sees = fa_sees<FA_TKV>(state, key);

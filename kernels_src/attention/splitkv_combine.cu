@@ -47,10 +47,12 @@ extern "C" __global__ void __launch_bounds__(FA_JOIN_WARPS * 32, 1) splitkv_comb
     long long at = ((long long)row * args.heads + head) * args.splits;
     const float2 *numbers = (const float2 *)(part_rows + at * 2);
     float top = PTX_NEG_INFINITY, total = 0;
+#pragma unroll 1
     for (int i = lane; i < n_parts; i += 32) {
         top = fmaxf(top, numbers[i].x);
     }
     top = ptx_warp_max(top);
+#pragma unroll 1
     for (int i = lane; i < n_parts; i += 32) {
         total = fmaf(numbers[i].y, ptx_exp2((numbers[i].x - top) * args.to_log2), total);
     }
@@ -78,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(FA_JOIN_WARPS * 32, 1) splitkv_comb
     }
     __syncthreads();
     float inverse = total > 0 ? 1.0f / total : 0.0f; // no key seen: zero
+#pragma unroll 1
     for (int column = (int)threadIdx.x; column < FA_HD; column += FA_JOIN_WARPS * 32) {
         float sum = 0;
 #pragma unroll

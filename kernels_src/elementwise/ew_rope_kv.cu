@@ -34,6 +34,7 @@ PTX_INLINE void put(const target &to, int column, float value) {
 // What a head's values are multiplied by before its norm's weights.
 PTX_INLINE float norm_factor(const float *head, const ew_rope_args &args) {
     float sum = 0;
+#pragma unroll 1
     for (int c = ptx_lane(); c < args.head_size; c += 32) {
         sum += head[c] * head[c];
     }
@@ -46,6 +47,7 @@ PTX_INLINE void turn(const float *head, const float *norm, const float *freqs, f
         const target &to, const ew_rope_args &args) {
     float factor = norm ? norm_factor(head, args) : 1.0f;
     int half = args.rope_dims / 2;
+#pragma unroll 1
     for (int i = ptx_lane(); i < half; i += 32) {
         int a = args.pairs ? 2 * i : i;
         int b = args.pairs ? 2 * i + 1 : i + half;
@@ -63,6 +65,7 @@ PTX_INLINE void turn(const float *head, const float *norm, const float *freqs, f
         put(to, a, x * cosine - y * sine);
         put(to, b, x * sine + y * cosine);
     }
+#pragma unroll 1
     for (int c = args.rope_dims + ptx_lane(); c < args.head_size; c += 32) {
         put(to, c, norm ? head[c] * factor * norm[c] : head[c]);
     }
@@ -108,6 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) ew_rope_kv(const float *q,
     }
     const float *from = head_of(v, row, args.v_stride, column);
     target to = head_at(v_cache, args.v_f16 != 0, position, args.v_cache_stride, column);
+#pragma unroll 1
     for (int c = ptx_lane(); c < args.head_size; c += 32) {
         put(to, c, from[c]);
     }

@@ -65,6 +65,7 @@ PTX_INLINE void produce(const ring &r, const hopper_map &halves, const hopper_ma
     hopper_prefetch_map(weight);
     int stage = 0;
     unsigned parity = 1; // the buffers are empty
+#pragma unroll 1
     for (int tile = 0; tile < tiles; tile++) {
         hopper_wait(r.empty + stage * 8, parity);
         hopper_arrive_expect(r.full + stage * 8, A_BYTES + B_BYTES);
@@ -80,6 +81,7 @@ PTX_INLINE void consume(const ring &r, float (&sums)[BN / 2], unsigned a, int ti
     int stage = 0;
     int before = 0;
     unsigned parity = 0;
+#pragma unroll 1 // else the compiler peels the first turn off, and takes twice as long
     for (int tile = 0; tile < tiles; tile++) {
         hopper_wait(r.full + stage * 8, parity);
         hopper_wgmma_begin();
