@@ -13,7 +13,8 @@
 #include <xxhash.h>
 
 enum {
-    MAX_SOURCE = 16 << 20
+    MAX_SOURCE = 16 << 20,
+    SAVING_SINCE = 13 // NVRTC's major version, of what is_wanted is about
 };
 
 void kiln_unit_destroy(struct kiln_unit *unit) {
@@ -97,8 +98,20 @@ static int given(const struct kiln_source *source, const char *a, const char *b)
     return 0;
 }
 
+// Whether an option of the source is given to the compiler. Two only save compile time, and were
+// chosen for that very text: they are not for what replaces it, nor for a compiler that does not
+// know them, nor, what optimizes less, for PTX, which others read.
+static int is_wanted(const struct kiln_unit *unit, const char *option, int replaced,
+        const struct kiln_nvrtc *nvrtc) {
+    int quick = starts_with(option, "--Ofast-compile=");
+    if (!quick && strcmp(option, "--minimal") != 0) {
+        return 1;
+    }
+    return nvrtc->major >= SAVING_SINCE && !replaced && !(quick && unit->ptx);
+}
+
 static enum kiln_status gather_options(struct kiln_unit *unit, const struct kiln_source *source,
-        const struct kiln_nvrtc *nvrtc, struct kiln_err *err) {
+        int replaced, const struct kiln_nvrtc *nvrtc, struct kiln_err *err) {
     KILN_TRY(add_option(unit, kiln_asprintf("--gpu-architecture=%s", unit->arch), err));
     if (!given(source, "-std", "--std")) {
         KILN_TRY(add_option(unit, kiln_strdup("-std=c++17"), err));
@@ -111,7 +124,9 @@ static enum kiln_status gather_options(struct kiln_unit *unit, const struct kiln
     }
     for (uint32_t i = 0; i < source->n_options; i++) {
         KILN_TRY(check_option(source->options[i], err));
-        KILN_TRY(add_option(unit, kiln_strdup(source->options[i]), err));
+        if (is_wanted(unit, source->options[i], replaced, nvrtc)) {
+            KILN_TRY(add_option(unit, kiln_strdup(source->options[i]), err));
+        }
     }
     if (source->flags & KILN_SOURCE_CUDA_INCLUDE) {
         char *dir = kiln_cuda_include_dir(nvrtc);
@@ -292,7 +307,7 @@ static enum kiln_status fill(struct kiln_unit *unit, const struct kiln_jit_reque
     }
     KILN_TRY(kiln_nvrtc_arch(nvrtc, request->target, request->ptx, unit->arch, err));
     unit->ptx = starts_with(unit->arch, "compute");
-    KILN_TRY(gather_options(unit, kernel->source, nvrtc, err));
+    KILN_TRY(gather_options(unit, kernel->source, request->source != NULL, nvrtc, err));
     KILN_TRY(gather_program(unit, request, err));
     return make_key(unit, nvrtc->identity, err);
 }

@@ -270,6 +270,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
 
     int stage = 0;
     int free_stage = STAGES - 1;
+#pragma unroll 1
     for (int tile = 0; tile < tiles; tile++) {
         int next = stage + 1 < STAGES ? stage + 1 : 0;
         int ahead = tile + STAGES - 1;

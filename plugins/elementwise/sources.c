@@ -18,12 +18,17 @@ static const struct kiln_header *const headers[] = {
         HEADER("elementwise/ew_argmax.cuh", embed_ew_argmax),
 };
 
+// A compile without textures, surfaces and the device runtime is 12 ms shorter.
+static const char *const options[] = {"--minimal"};
+
 #define KERNEL(stem) \
     static const struct kiln_source source_##stem = {.struct_size = sizeof(struct kiln_source), \
             .name = "ew_" #stem ".cu", \
             .text = embed_ew_##stem, \
             .headers = headers, \
-            .n_headers = GPU_COUNT(headers)}; \
+            .options = options, \
+            .n_headers = GPU_COUNT(headers), \
+            .n_options = GPU_COUNT(options)}; \
     const struct kiln_kernel ew_kernel_##stem = {.struct_size = sizeof(struct kiln_kernel), \
             .name = "ew_" #stem, \
             .source = &source_##stem}

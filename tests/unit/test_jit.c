@@ -230,6 +230,51 @@ static void program_starts_with_the_defines(void **state) {
     kiln_unit_destroy(unit);
 }
 
+static int has_option(const struct kiln_unit *unit, const char *option) {
+    for (size_t i = 0; i < unit->n_options; i++) {
+        if (strcmp(unit->options[i], option) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+// Options that only save compile time reach a compiler that knows them, for the text that they were
+// chosen for; the others always do.
+static void options_that_save_time_keep_to_their_text(void **state) {
+    (void)state;
+    static const char *const options[] = {"--minimal", "--Ofast-compile=min", "-DA"};
+    char path[96];
+    snprintf(path, sizeof(path), "%s/other.cu", root);
+    write_file("other.cu", "void k();\n");
+    struct kiln_nvrtc older = fake;
+    older.major = 12;
+    const struct {
+        const struct kiln_nvrtc *nvrtc;
+        const char *source;
+        int ptx, minimal, quick;
+    } cases[] = {{&fake, NULL, 0, 1, 1}, {&fake, NULL, 1, 1, 0}, {&fake, path, 0, 0, 0},
+            {&older, NULL, 0, 0, 0}};
+    struct kiln_source text = source;
+    struct kiln_kernel with = kernel;
+    text.options = options;
+    text.n_options = 3;
+    with.source = &text;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct kiln_jit_request base = request();
+        struct kiln_unit *unit = NULL;
+        struct kiln_err err = {0};
+        base.kernel = &with;
+        base.source = cases[i].source;
+        base.ptx = cases[i].ptx;
+        assert_int_equal(kiln_unit_make(&unit, &base, cases[i].nvrtc, &err), KILN_STATUS_OK);
+        assert_int_equal(has_option(unit, "--minimal"), cases[i].minimal);
+        assert_int_equal(has_option(unit, "--Ofast-compile=min"), cases[i].quick);
+        assert_int_equal(has_option(unit, "-DA"), 1);
+        kiln_unit_destroy(unit);
+    }
+}
+
 // A replaced source: every file that it includes is in the key, whatever its time stamp, and so is
 // the order in which folders are searched.
 static void key_covers_what_a_replacement_includes(void **state) {
@@ -594,6 +639,7 @@ int main(void) {
             CASE(key_covers_everything_that_matters),
             CASE(key_covers_the_build_of_the_compiler),
             CASE(program_starts_with_the_defines),
+            CASE(options_that_save_time_keep_to_their_text),
             CASE(key_covers_what_a_replacement_includes),
             CASE(replacement_is_for_what_it_spells),
             CASE(source_files_tell_edits),
