@@ -429,6 +429,9 @@ PTX_INLINE void multiply_tile(float (&sums)[MT][NT][4], unsigned base, int stage
         }
 #pragma unroll
         for (int j = 0; j < NT; j += 2) {
+            if (MMQ_HALVES && (A_ASYNC || __CUDA_ARCH__ >= 1000)) {
+                __syncwarp(); // keeps the compiler from loading all factors at first, and spilling
+            }
             unsigned b[4];
             ptx_ldmatrix_x4(b, b_stage + place(n0 + j * 8 + lane / 16 * 8 + lane % 8,
                                                  2 * block + lane / 8 % 2));

@@ -27,23 +27,31 @@ static const int64_t warps_values[] = {1, 2, 4, 8};
 #define ROWS(array) .defaults = (array), .n_defaults = GPU_COUNT(array)
 
 // clang-format off
-// Shared memory a block: sm_75 64 KB, where the tile is a quarter; sm_86, 89 and 12x 99 KB.
-static const struct kiln_param_default *const tile_rows[] = {GPU_DEFAULT(0, 79, 64)};
+// Shared memory a block: sm_75 64 KB, where the tile is a quarter; sm_86, 89 and 12x 99 KB. Four
+// warps share BM, since 32 rows by 64 outputs need fewer registers beside the sums than 64 by 32:
+// with 168 a thread q6_K and q4_K do not spill. On sm_12x only half the rows leave q6_K enough.
+static const struct kiln_param_default *const bm_rows[] = {
+    GPU_DEFAULT(0, 79, 64), GPU_DEFAULT(120, 129, 64)};
+static const struct kiln_param_default *const bn_rows[] = {GPU_DEFAULT(0, 79, 64)};
+static const struct kiln_param_default *const warps_m_rows[] = {
+    GPU_DEFAULT(0, 79, 2), GPU_DEFAULT(120, 129, 2)};
+static const struct kiln_param_default *const warps_n_rows[] = {
+    GPU_DEFAULT(0, 79, 4), GPU_DEFAULT(120, 129, 4)};
 static const struct kiln_param_default *const stages_rows[] = {
     GPU_DEFAULT(0, 79, 2), GPU_DEFAULT(86, 89, 2), GPU_DEFAULT(120, 129, 2)};
 
 PARAM(bm, "BM", "rows of activations a block; few rows take less"), .unit = "rows", .value = 128,
-    LIST(bm_values), ROWS(tile_rows)};
+    LIST(bm_values), ROWS(bm_rows)};
 PARAM(bn, "BN", "outputs a block"), .unit = "outputs", .value = 128, LIST(bn_values),
-    ROWS(tile_rows)};
+    ROWS(bn_rows)};
 PARAM(bk, "BK", "columns a tile, one barrier each"), .unit = "columns", .value = 128,
     LIST(bk_values)};
 PARAM(stages, "STAGES", "tiles in shared memory"), .unit = "tiles", .value = 3, .min = 2, .max = 4,
     ROWS(stages_rows)};
-PARAM(warps_m, "WARPS_M", "warps that multiply and share BM"), .unit = "warps", .value = 2,
-    LIST(warps_values)};
-PARAM(warps_n, "WARPS_N", "warps that multiply and share BN"), .unit = "warps", .value = 4,
-    LIST(warps_values)};
+PARAM(warps_m, "WARPS_M", "warps that multiply and share BM"), .unit = "warps", .value = 4,
+    LIST(warps_values), ROWS(warps_m_rows)};
+PARAM(warps_n, "WARPS_N", "warps that multiply and share BN"), .unit = "warps", .value = 2,
+    LIST(warps_values), ROWS(warps_n_rows)};
 PARAM(producers, "PRODUCERS", "warps that bring and recombine tiles"), .unit = "warps", .value = 4,
     LIST(warps_values)};
 PARAM(min_blocks, "MIN_BLOCKS", "blocks a multiprocessor that registers must allow"),
