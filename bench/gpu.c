@@ -167,11 +167,11 @@ const struct kiln_variant *gpu_find_variant(const struct kiln_plugin *plugin, co
 
 static int32_t take_workspace(struct kiln_plan *sink, uint64_t bytes, uint32_t flags) {
     struct gpu_plan *plan = sink->data;
-    (void)flags;
     if (plan->n_workspaces == GPU_MAX_WORKSPACES) {
         gpu_die("more than %d workspaces", GPU_MAX_WORKSPACES);
     }
     plan->workspaces[plan->n_workspaces] = bytes;
+    plan->workspace_flags[plan->n_workspaces] = flags;
     return (int32_t)plan->n_workspaces++;
 }
 

@@ -35,6 +35,7 @@ struct gpu_plan {
     char text[GPU_TEXT_MAX]; // why it was declined
     char geometry[GPU_TEXT_MAX];
     uint64_t workspaces[GPU_MAX_WORKSPACES];
+    uint32_t workspace_flags[GPU_MAX_WORKSPACES]; // enum kiln_workspace_flag
     uint32_t n_workspaces, n_launches;
     struct gpu_launch launches[GPU_MAX_LAUNCHES];
 };

@@ -373,6 +373,7 @@ static enum kiln_status plan_step(struct lowering *low, struct kiln_step *step,
     for (uint32_t i = 0; i < step->planned->n_workspaces; i++) {
         int32_t value;
         KILN_TRY(add_value(s, -1, "", -1, step->planned->workspaces[i].bytes, &value, err));
+        s->values[value].kept = (step->planned->workspaces[i].flags & KILN_WORKSPACE_KEPT) != 0;
     }
     return KILN_STATUS_OK;
 }

@@ -1,6 +1,6 @@
 // place: gives every value of a schedule its place in one arena. Values whose steps do not overlap
 // share memory; an output may take over the place of an operand that is read for the last time,
-// where the op allows it.
+// where the op allows it. Workspaces that are zeroed once share with nobody.
 #include "engine/schedule_impl.h"
 
 #include "base/mem.h"
@@ -98,6 +98,20 @@ static void put(struct kiln_schedule *s, struct kiln_value *value, struct kiln_v
     }
 }
 
+// Gives their places to the values that are kept, which are live from the first step to the last.
+static size_t place_kept(struct kiln_schedule *s, struct kiln_value **live, int32_t *ends) {
+    size_t n_live = 0;
+    s->arena_bytes = 0;
+    for (size_t i = 0; i < s->n_values; i++) {
+        if (s->values[i].kept) {
+            ends[i] = (int32_t)s->n_steps;
+            put(s, &s->values[i], live, n_live);
+            live[n_live++] = &s->values[i];
+        }
+    }
+    return n_live;
+}
+
 enum kiln_status kiln_schedule_place(struct kiln_schedule *schedule, struct kiln_err *err) {
     struct kiln_schedule *s = schedule;
     struct kiln_value **live = kiln_calloc(s->n_values, sizeof(*live));
@@ -108,10 +122,12 @@ enum kiln_status kiln_schedule_place(struct kiln_schedule *schedule, struct kiln
         return kiln_err_nomem(err, "a schedule");
     }
     share_places(s);
-    s->arena_bytes = 0;
-    size_t n_live = 0;
+    size_t n_live = place_kept(s, live, ends);
     for (size_t i = 0; i < s->n_values; i++) {
         struct kiln_value *value = &s->values[i];
+        if (value->kept) {
+            continue;
+        }
         if (value->same_as >= 0) {
             value->offset = s->values[value->same_as].offset;
             continue;

@@ -157,6 +157,11 @@ static enum kiln_status build(struct kiln_schedule *s, struct kiln_err *err) {
     KILN_TRY(kiln_schedule_place(s, err));
     struct kiln_dev *dev = s->runtime->dev;
     KILN_TRY(dev->ops->alloc(dev, s->arena_bytes, &s->arena, err));
+    for (size_t i = 0; i < s->n_values; i++) {
+        if (s->values[i].kept) {
+            KILN_TRY(dev->ops->zero(dev, value_address(s, (int32_t)i), s->values[i].bytes, err));
+        }
+    }
     for (size_t i = 0; i < s->n_steps; i++) {
         KILN_TRY(resolve_args(s, &s->steps[i], err));
     }
@@ -260,7 +265,7 @@ static enum kiln_status zero_workspaces(
     struct kiln_dev *dev = s->runtime->dev;
     for (uint32_t i = 0; i < step->planned->n_workspaces; i++) {
         const struct kiln_planned_workspace *workspace = &step->planned->workspaces[i];
-        if (workspace->flags & KILN_WORKSPACE_ZERO) {
+        if (workspace->flags == KILN_WORKSPACE_ZERO) {
             KILN_TRY(dev->ops->zero(dev, value_address(s, step->first_workspace + (int32_t)i),
                     workspace->bytes, err));
         }

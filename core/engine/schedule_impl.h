@@ -19,6 +19,7 @@ struct kiln_value {
     int32_t first, last; // steps during which it must be kept
     uint64_t offset;     // in the arena
     int32_t same_as;     // value whose place it takes over, or -1
+    int kept;            // a workspace that is zeroed once and then left alone
 };
 
 struct kiln_step_op {

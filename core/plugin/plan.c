@@ -49,10 +49,12 @@ static int32_t on_workspace(struct kiln_plan *plan, uint64_t bytes, uint32_t fla
     struct kiln_plan_builder *builder = plan->data;
     struct kiln_planned *planned = builder->planned;
     struct kiln_err err = {0};
-    if (bytes == 0 || (flags & ~(uint32_t)KILN_WORKSPACE_ZERO) != 0) {
+    if (bytes == 0 || (flags != 0 && flags != KILN_WORKSPACE_ZERO &&
+                              flags != (KILN_WORKSPACE_ZERO | KILN_WORKSPACE_KEPT))) {
         (void)kiln_err_set(&err, KILN_STATUS_FILE,
-                "%" PRIu64 " bytes, flags %u; allowed: at least 1 byte, flags 0 or ZERO", bytes,
-                flags);
+                "%" PRIu64
+                " bytes, flags %u; allowed: at least 1 byte, flags 0, ZERO or ZERO | KEPT",
+                bytes, flags);
     } else if (grow_in_arena(&planned->arena, &planned->workspaces, &builder->cap_workspaces,
                        planned->n_workspaces + 1, sizeof(*planned->workspaces)) != 0) {
         (void)kiln_err_nomem(&err, "a plan");

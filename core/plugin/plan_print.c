@@ -118,7 +118,9 @@ void kiln_planned_print(const struct kiln_planned *planned, struct kiln_buf *tex
     for (uint32_t i = 0; i < planned->n_workspaces; i++) {
         const struct kiln_planned_workspace *workspace = &planned->workspaces[i];
         kiln_buf_printf(text, "workspace %u: %" PRIu64 " bytes%s\n", i, workspace->bytes,
-                workspace->flags & KILN_WORKSPACE_ZERO ? ", zeroed" : "");
+                workspace->flags & KILN_WORKSPACE_KEPT   ? ", zeroed once"
+                : workspace->flags & KILN_WORKSPACE_ZERO ? ", zeroed"
+                                                         : "");
     }
     for (uint32_t i = 0; i < planned->n_preparations; i++) {
         print_preparation(text, i, &planned->preparations[i]);

@@ -489,7 +489,8 @@ static void plan_checks_arguments(void **state) {
             "of "
             "it with one kiln/plugin.h");
     ATTEMPT(attempt.workspace_bytes = 0, FILE,
-            "workspace 0: 0 bytes, flags 0; allowed: at least 1 byte, flags 0 or ZERO");
+            "workspace 0: 0 bytes, flags 0; allowed: at least 1 byte, flags 0, ZERO or "
+            "ZERO | KEPT");
 }
 
 static void plan_checks_defines_and_sites(void **state) {

@@ -123,10 +123,10 @@ enum kiln_swizzle { // the pattern's bytes, as cuTensorMapEncodeTiled means it
     KILN_SWIZZLE_NONE = 0, KILN_SWIZZLE_32 = 1, KILN_SWIZZLE_64 = 2, KILN_SWIZZLE_128 = 3,
 };
 enum kiln_site_kind { KILN_SITE_LDMATRIX = 1, KILN_SITE_LOAD = 2, KILN_SITE_STORE = 3 };
-enum kiln_launch_flag { // DEPENDENT: programmatic dependent launch, where the device has it
-    KILN_LAUNCH_COOPERATIVE = 1, KILN_LAUNCH_DEPENDENT = 2,
-};
-enum kiln_workspace_flag { KILN_WORKSPACE_ZERO = 1 }; // zeroed before the first launch of each call
+// DEPENDENT: programmatic dependent launch, where the device has it
+enum kiln_launch_flag { KILN_LAUNCH_COOPERATIVE = 1, KILN_LAUNCH_DEPENDENT = 2 };
+// ZERO: zeroed before each call. KEPT beside it: launches leave zeros behind, so once is enough.
+enum kiln_workspace_flag { KILN_WORKSPACE_ZERO = 1, KILN_WORKSPACE_KEPT = 2 };
 enum kiln_source_flag { KILN_SOURCE_CUDA_INCLUDE = 1 }; // wants CUDA's headers: cuda_fp16.h, mma.h
 // clang-format on
 
