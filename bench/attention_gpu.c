@@ -285,7 +285,9 @@ static int prepare(struct ready *ready, const struct data *data, const char *tex
     }
     for (uint32_t i = 0; !compile_only && i < ready->plan.n_workspaces; i++) {
         ready->at.workspaces[i] = gpu_alloc(ready->plan.workspaces[i]);
-        gpu_fill(ready->at.workspaces[i], 0xff, ready->plan.workspaces[i]);
+        gpu_fill(ready->at.workspaces[i],
+                ready->plan.workspace_flags[i] & KILN_WORKSPACE_ZERO ? 0 : 0xff,
+                ready->plan.workspaces[i]);
     }
     return !compile_only;
 }
@@ -365,7 +367,8 @@ static const char *const prefill_cases[] = {"naive", "fap1", "fap1 FA_TKV=64 FA_
         "fap2 FA_TQ=192 FA_KPAD=0 MIN_BLOCKS=1", "fap2db", "fap2db FA_TQ=48",
         "fap2db FA_TQ=128 FA_WROWS=32 MIN_BLOCKS=1", "fap2db FA_TQ=96 FA_TKV=16 FA_QREG=1"};
 static const char *const decode_cases[] = {"naive", "splitkv", "splitkv FA_SPLITS=3",
-        "splitkv FA_TKV=16 FA_SPLITS=40 FA_JOIN_WARPS=1", "splitkv FA_TKV=128 FA_KPAD=0 FA_QREG=0"};
+        "splitkv FA_TKV=16 FA_SPLITS=40 FA_JOIN_WARPS=1", "splitkv FA_TKV=128 FA_KPAD=0 FA_QREG=0",
+        "splitkv FA_LAST=1", "splitkv FA_TKV=16 FA_SPLITS=40 FA_LAST=1"};
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 // rows, past, heads, KV heads, (head size), window, cap

@@ -94,17 +94,17 @@ PTX_INLINE fa_range fa_rows_range(
 
 // ---- Staging: rows of Halves each, Stride halves apart ------------------------------------------
 // Rows first .. first + Rows - 1 of one head of a cache; those at end and behind are zeros: what
-// lies there is not read, for a NaN times a weight of 0 would be one.
+// lies there is not read, for a NaN times a weight of 0 would be one. Row `but` is left alone.
 template <int Rows, int Threads>
 PTX_INLINE void fa_stage_cache(unsigned to, const fa_half *from, int head_column, long long stride,
-        int first, int end, int thread) {
+        int first, int end, int thread, int but = -1) {
     constexpr int chunks = FA_HD / 8;
 #pragma unroll
     for (int i = 0; i < (Rows * chunks + Threads - 1) / Threads; i++) {
         int chunk = i * Threads + thread;
         int row = chunk / chunks, column = chunk % chunks * 8;
         bool valid = first + row < end;
-        if (Rows * chunks % Threads == 0 || chunk < Rows * chunks) {
+        if ((Rows * chunks % Threads == 0 || chunk < Rows * chunks) && first + row != but) {
             const fa_half *at = from + (valid ? (first + row) * stride + head_column + column : 0);
             ptx_cp_async_16(to + (unsigned)(row * FA_STRIDE + column) * 2, at, valid);
         }

@@ -50,7 +50,8 @@ static int32_t plan(void *instance, const struct kiln_problem *problem,
     attention_launch_operand(&launch, KILN_OPERAND_KV_LEN);
     snprintf(launch.order, sizeof(launch.order), "attention_naive:keys%d",
             attention_value(&request, "NV_KEYS"));
-    return attention_launch_submit(&launch, &request, &request.args);
+    attention_launch_bytes(&launch, &request.args, sizeof(request.args));
+    return attention_launch_submit(&launch, &request);
 }
 
 static const char *const slots[] = {"attention.prefill", "attention.decode"};

@@ -229,6 +229,12 @@ static void fill_args(struct attention_request *request) {
 int32_t attention_begin(struct attention_request *request, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
         struct kiln_plan *plan, const struct attention_needs *needs) {
+    return attention_begin_ops(request, problem, 1, geometry, device, plan, needs);
+}
+
+int32_t attention_begin_ops(struct attention_request *request, const struct kiln_problem *problem,
+        uint32_t n_ops, const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan, const struct attention_needs *needs) {
     *request = (struct attention_request){
             .problem = problem, .geometry = geometry, .device = device, .plan = plan};
     if (device->kind != KILN_DEVICE_CUDA) {
@@ -239,13 +245,12 @@ int32_t attention_begin(struct attention_request *request, const struct kiln_pro
         return attention_decline(request, "%s: compute capability %d.%d; at least 7.5 is needed",
                 device->target, device->cc / 10, device->cc % 10);
     }
-    if (problem->n_ops != 1 || problem->ops[0]->kind != KILN_OP_ATTENTION) {
+    if (problem->n_ops != n_ops || problem->ops[n_ops - 1]->kind != KILN_OP_ATTENTION) {
         return attention_decline(request,
-                "%u ops, the first of kind %u; only one attention is "
-                "handled",
-                problem->n_ops, problem->n_ops ? problem->ops[0]->kind : 0);
+                "%u ops, the last of kind %u; %u ops are handled, the last an attention",
+                problem->n_ops, problem->n_ops ? problem->ops[problem->n_ops - 1]->kind : 0, n_ops);
     }
-    request->op = problem->ops[0];
+    request->op = problem->ops[n_ops - 1];
     int32_t result = check_op(request, needs);
     if (result == KILN_RESULT_OK) {
         result = check_operands(request, needs);
@@ -332,7 +337,15 @@ static void add_arg(struct attention_launch *launch, struct kiln_arg arg) {
 }
 
 void attention_launch_operand(struct attention_launch *launch, uint32_t operand) {
-    add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_OPERAND, .operand = operand});
+    attention_launch_operand_of(launch, 0, operand);
+}
+
+void attention_launch_operand_of(struct attention_launch *launch, uint32_t op, uint32_t operand) {
+    add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_OPERAND, .op = op, .operand = operand});
+}
+
+void attention_launch_bytes(struct attention_launch *launch, const void *bytes, size_t size) {
+    add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_BYTES, .size = size, .bytes = bytes});
 }
 
 void attention_launch_workspace(struct attention_launch *launch, uint32_t index, uint64_t offset) {
@@ -340,10 +353,8 @@ void attention_launch_workspace(struct attention_launch *launch, uint32_t index,
             (struct kiln_arg){.kind = KILN_ARG_WORKSPACE, .index = index, .offset = offset});
 }
 
-int32_t attention_launch_submit(struct attention_launch *launch,
-        const struct attention_request *request, const struct fa_args *args) {
-    add_arg(launch,
-            (struct kiln_arg){.kind = KILN_ARG_BYTES, .size = sizeof(*args), .bytes = args});
+int32_t attention_launch_submit(
+        struct attention_launch *launch, const struct attention_request *request) {
     return request->plan->launch(request->plan, &launch->record) < 0 ? KILN_RESULT_FAILED
                                                                      : KILN_RESULT_OK;
 }

@@ -12,14 +12,14 @@
 #include <stdint.h>
 
 enum {
-    ATTENTION_MAX_ARGS = 12,
+    ATTENTION_MAX_ARGS = 16,
     ATTENTION_MAX_DEFINES = 8,
     ATTENTION_DEFINE_MAX = 32
 };
 
 struct attention_request {
     const struct kiln_problem *problem;
-    const struct kiln_op *op; // the problem's only op
+    const struct kiln_op *op; // the problem's only op, or of several the last
     const struct kiln_geometry *geometry;
     const struct kiln_device *device;
     struct kiln_plan *plan;
@@ -36,7 +36,12 @@ struct attention_needs {
     uint64_t alignment; // bytes, of the first and of every row of Q, K_CACHE and V_CACHE
 };
 
-// Fills in *request. KILN_RESULT_OK, or what plan() must return.
+// Fills in *request, of a problem whose last op of n_ops is the attention. KILN_RESULT_OK, or what
+// plan() must return.
+int32_t attention_begin_ops(struct attention_request *request, const struct kiln_problem *problem,
+        uint32_t n_ops, const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan, const struct attention_needs *needs);
+// The same of a problem of one op.
 int32_t attention_begin(struct attention_request *request, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
         struct kiln_plan *plan, const struct attention_needs *needs);
@@ -70,10 +75,13 @@ void attention_launch_define(struct attention_launch *launch, const char *name, 
 void attention_launch_define_problem(
         struct attention_launch *launch, const struct attention_request *request);
 void attention_launch_operand(struct attention_launch *launch, uint32_t operand);
+void attention_launch_operand_of(struct attention_launch *launch, uint32_t op, uint32_t operand);
+// `bytes` must live until the launch is submitted.
+void attention_launch_bytes(struct attention_launch *launch, const void *bytes, size_t size);
 void attention_launch_workspace(struct attention_launch *launch, uint32_t index, uint64_t offset);
-// The last argument: args by value. Gives what plan() must return.
-int32_t attention_launch_submit(struct attention_launch *launch,
-        const struct attention_request *request, const struct fa_args *args);
+// Gives what plan() must return.
+int32_t attention_launch_submit(
+        struct attention_launch *launch, const struct attention_request *request);
 
 // "mma_k16", or on sm_75 "mma_k8": which products the tensor cores add at once.
 const char *attention_mma_order(const struct attention_request *request);

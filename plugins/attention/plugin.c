@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-static const struct kiln_variant *const variants[] = {
-        &attention_fap2, &attention_fap2db, &attention_fap1, &attention_naive, &attention_splitkv};
+static const struct kiln_variant *const variants[] = {&attention_fap2, &attention_fap2db,
+        &attention_fap1, &attention_naive, &attention_splitkv, &attention_rope_splitkv};
 
 // How each variant keeps the operands of its products: what `kiln gate parity` judges it by.
 static const void *extension(const char *id) {

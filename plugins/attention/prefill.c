@@ -144,7 +144,8 @@ static int32_t submit(struct attention_request *request, const char *kernel,
     // tile of rows.
     snprintf(launch.order, sizeof(launch.order), "attention_%s:%s:tkv%d", family,
             attention_mma_order(request), tile->tkv);
-    return attention_launch_submit(&launch, request, &request->args);
+    attention_launch_bytes(&launch, &request->args, sizeof(request->args));
+    return attention_launch_submit(&launch, request);
 }
 
 static uint32_t larger(int64_t a, int64_t b) {

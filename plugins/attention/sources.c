@@ -12,6 +12,8 @@ static const struct kiln_header *const headers[] = {
         HEADER("common/ptx.cuh", embed_ptx),
         HEADER("attention/fa_args.cuh", embed_fa_args),
         HEADER("attention/fa_core.cuh", embed_fa_core),
+        HEADER("attention/fa_decode.cuh", embed_fa_decode),
+        HEADER("attention/fa_rope.cuh", embed_fa_rope),
         HEADER("attention/fa_split.cuh", embed_fa_split),
         HEADER("attention/fa_tile.cuh", embed_fa_tile),
 };
@@ -38,6 +40,7 @@ KERNEL(fap2);
 KERNEL(fap2db);
 KERNEL(splitkv);
 KERNEL(splitkv_combine);
+KERNEL(rope_splitkv);
 
 static const char *const f16_or_f32[] = {"f16", "f32"};
 static const char *const f16[] = {"f16"};

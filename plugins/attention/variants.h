@@ -15,11 +15,12 @@
     }
 
 extern const struct kiln_variant attention_naive, attention_fap1, attention_fap2, attention_fap2db;
-extern const struct kiln_variant attention_splitkv;
+extern const struct kiln_variant attention_splitkv, attention_rope_splitkv;
 
 extern const struct kiln_kernel attention_kernel_naive, attention_kernel_fap1;
 extern const struct kiln_kernel attention_kernel_fap2, attention_kernel_fap2db;
 extern const struct kiln_kernel attention_kernel_splitkv, attention_kernel_splitkv_combine;
+extern const struct kiln_kernel attention_kernel_rope_splitkv;
 
 // The formats of operands: edges f16 or f32; caches f16, for `naive` also f32.
 extern const struct kiln_io *const attention_ios[4];

@@ -112,8 +112,10 @@ def shape_cases():
     check("the 7B problem", call["ops"] == 28 and call["grid"] == [52, 28, 1] and call["flops"] > 7e10, call)
     rows = kernels("--target", "gb10", "--tokens", "512", **NO_COMPILER)
     slots = {row["slot"] for row in rows}
-    check("every slot of the pass", {"embed", "norm", "rope_kv", "activation", "attention.prefill", "attention.decode",
+    check("every slot of the pass", {"embed", "norm", "rope_kv", "activation", "attention.prefill",
                                      "matmul.q4_K.prefill", "matmul.q6_K.decode"} <= slots, slots)
+    check("two ops in one launch", "attention.decode" not in slots and "rope_splitkv" in {row["variant"] for row in rows},
+          slots)
     roles = [call["role"] for row in rows if row["slot"] == "matmul.q4_K.decode" for call in row["calls"]]
     check("a call a role", "ffn_down" in roles and len(roles) == len(set(roles)), roles)
     text = run("audit", "attention.prefill", "--target", "gb10").stdout

@@ -247,6 +247,23 @@ static void attention_cuda_splits_fill_the_device(void **state) {
     kiln_planned_destroy(planned);
 }
 
+// The last block joins: one launch, and a counter for each row, group and KV head.
+static void attention_cuda_last_block_joins(void **state) {
+    (void)state;
+    struct sample sample;
+    struct kiln_err err = {0};
+    make_sample(&sample, KILN_PHASE_DECODE, 40, 2, 64, 3, 4096); // 20 heads a KV head: two groups
+    struct kiln_planned *planned = plan(&sample, "splitkv", "FA_LAST=1", &err);
+    assert_non_null(planned);
+    assert_int_equal(planned->n_launches, 1);
+    assert_int_equal(planned->n_workspaces, 2);
+    assert_int_equal(planned->workspaces[0].flags, 0);
+    assert_int_equal(planned->workspaces[1].bytes, 3 * 2 * 2 * 4);
+    assert_int_equal(planned->workspaces[1].flags, KILN_WORKSPACE_ZERO | KILN_WORKSPACE_KEPT);
+    assert_non_null(strstr(planned->launches[0].record.sum_order, ":last"));
+    kiln_planned_destroy(planned);
+}
+
 static void expect_declined(
         struct sample *sample, const char *name, const char *settings, const char *reason) {
     struct kiln_err err = {0};
@@ -333,6 +350,7 @@ int main(void) {
             cmocka_unit_test(attention_cuda_grid_covers_rows_and_heads),
             cmocka_unit_test(attention_cuda_counts_work_in_a_window),
             cmocka_unit_test(attention_cuda_splits_fill_the_device),
+            cmocka_unit_test(attention_cuda_last_block_joins),
             cmocka_unit_test(attention_cuda_declines_with_a_reason),
             cmocka_unit_test(attention_cuda_reports_problems_that_contradict_themselves),
             cmocka_unit_test(attention_cuda_names_one_order_of_sums_for_fap2_and_fap2db),
