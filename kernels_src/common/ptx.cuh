@@ -204,6 +204,19 @@ PTX_INLINE void ptx_cp_async_16(unsigned to, const void *from, bool valid) {
 #endif
 }
 
+// The same, and the rest of the 128-byte line may as well come into the second-level cache: for
+// neighbours that others are about to ask for.
+PTX_INLINE void ptx_cp_async_16_line(unsigned to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
+                 :
+                 : "r"(to), "l"(__cvta_generic_to_global(from))
+                 : "memory");
+#else
+    ptx_cp_async_16(to, from, true);
+#endif
+}
+
 // The first `bytes` of 16, 0 to 16 and even; zeros behind them. `from` is 16-byte aligned.
 PTX_INLINE void ptx_cp_async_part(unsigned to, const void *from, int bytes) {
 #if __CUDA_ARCH__ >= 800

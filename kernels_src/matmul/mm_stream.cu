@@ -158,8 +158,8 @@ PTX_INLINE void copy_unit(
                 source -= (unsigned long long)source & 15;
             }
             if (count % 32 == 0 || piece < count) {
-                ptx_cp_async_16(
-                        to + (unsigned)(row * mv_stride<Type> + column), source + column, true);
+                ptx_cp_async_16_line(
+                        to + (unsigned)(row * mv_stride<Type> + column), source + column);
             }
         }
         return;
