@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -113,7 +114,11 @@ static enum kiln_status take_wall(const struct kiln_twin *twin, enum kiln_side s
 static void compare_walls(const json_t *round, struct kiln_wall walls[2], struct outcome *outcome) {
     double base = slots_seconds(round, &walls[0]), change = slots_seconds(round, &walls[1]);
     outcome->walls = base > 0;
-    outcome->share = 100 * base / walls[0].wall;
+    double total = 0; // of the timed run, which a disturbance may make longer than the wall
+    for (size_t i = 0; i < walls[0].n; i++) {
+        total += walls[0].slices[i].seconds;
+    }
+    outcome->share = 100 * base / fmax(total, walls[0].wall);
     outcome->kernel = base > 0 ? 100 * (change / base - 1) : 0;
     for (int side = 0; side < 2; side++) {
         const struct kiln_wall_slice *slice = first_slice(round, &walls[side]);

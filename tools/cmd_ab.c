@@ -93,7 +93,7 @@ static enum kiln_status print_row(const struct ab_options *o, const struct kiln_
     if (e->control_off) {
         fprintf(stderr,
                 "%s: the base differs from itself by %+.2f to %+.2f %%: something else changes the "
-                "time here, so nothing is judged\n",
+                "time here, so only a change of five times the noise is judged\n",
                 name, e->control.low, e->control.high);
     }
     if (ab->disturbed > 0) {

@@ -89,8 +89,12 @@ const char *kiln_verdict_name(enum kiln_verdict verdict) {
     return "NEUTRAL";
 }
 
+// A base that differs from itself is drift of unknown shape: the noise measures its size, and only
+// what is several times that size cannot be its doing.
+static const double beyond_drift = 5;
+
 static enum kiln_verdict verdict_of(const struct kiln_effect *effect, double bar) {
-    if (effect->control_off) {
+    if (effect->control_off && fabs(effect->median) < beyond_drift * effect->noise) {
         return KILN_VERDICT_NEUTRAL;
     }
     if (effect->interval.low > 0 && effect->median >= bar) {

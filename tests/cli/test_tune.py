@@ -86,7 +86,7 @@ def ties(folder):
     """One kernel under two names: a tie keeps what is bound."""
     for seed in range(3):
         problem = document("tie %d" % seed, tune(
-            folder, "--json", "--again", "--seed", str(seed), "--strategy", "random", "--bar", "30",
+            folder, "--json", "--again", "--seed", str(seed), "--strategy", "random", "--bar", "100",
             "--space", "variant=tiles,same_tiles FA_TKV=64"))
         check("tie %d: the default is kept" % seed, problem["winner"]["kept"]
               and problem["winner"]["variant"] == "tiles", problem["final"])

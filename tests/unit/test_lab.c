@@ -97,8 +97,12 @@ static void lab_verdicts(void **state) {
     verdicts(1.0, 0, counts); // a real gain below the bar does not land
     assert_in_range(counts[KILN_VERDICT_LAND], 0, 3);
     assert_int_equal(counts[KILN_VERDICT_REVERT], 0);
-    verdicts(-5, 4, counts); // base differs from base: nothing is judged
+    verdicts(-5, 4, counts); // base differs from base: too little to be judged
     assert_int_equal(counts[KILN_VERDICT_NEUTRAL], 100);
+    verdicts(60, 4, counts); // no such drift makes so much
+    assert_int_equal(counts[KILN_VERDICT_LAND], 100);
+    verdicts(-60, 4, counts);
+    assert_int_equal(counts[KILN_VERDICT_REVERT], 100);
     assert_string_equal(kiln_verdict_name(KILN_VERDICT_LAND), "LAND");
 }
 
