@@ -47,8 +47,8 @@ struct kiln_effect {
 
 // change[i], control[i]: difference of pair i of base and change, and of base and base. LAND when
 // the interval's lower end is above 0 and the median reaches `bar`; REVERT when its upper end is
-// below 0; NEUTRAL otherwise. When the control is off (base differs from base) a change is judged only
-// if its median is five times the noise: less may be the machine's doing.
+// below 0; NEUTRAL otherwise. When the control is off (base differs from base) a change is judged
+// only if its median is five times the noise: less may be the machine's doing.
 KILN_MUST_CHECK enum kiln_status kiln_judge(const double *change, const double *control, size_t n,
         double bar, double alpha, uint64_t seed, struct kiln_effect *effect, struct kiln_err *err);
 
