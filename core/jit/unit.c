@@ -14,7 +14,7 @@
 
 enum {
     MAX_SOURCE = 16 << 20,
-    SAVING_SINCE = 13 // NVRTC's major version, of what is_wanted is about
+    OPTIONS_SINCE = 13 // NVRTC's major version that knows --minimal and --no-cache
 };
 
 void kiln_unit_destroy(struct kiln_unit *unit) {
@@ -98,16 +98,11 @@ static int given(const struct kiln_source *source, const char *a, const char *b)
     return 0;
 }
 
-// Whether an option of the source is given to the compiler. Two only save compile time, and were
-// chosen for that very text: they are not for what replaces it, nor for a compiler that does not
-// know them, nor, what optimizes less, for PTX, which others read.
-static int is_wanted(const struct kiln_unit *unit, const char *option, int replaced,
-        const struct kiln_nvrtc *nvrtc) {
-    int quick = starts_with(option, "--Ofast-compile=");
-    if (!quick && strcmp(option, "--minimal") != 0) {
-        return 1;
-    }
-    return nvrtc->major >= SAVING_SINCE && !replaced && !(quick && unit->ptx);
+// Whether an option of the source is given to the compiler. One only saves compile time, and was
+// chosen for that very text: it is not for what replaces it, nor for a compiler that does not know
+// it.
+static int is_wanted(const char *option, int replaced, const struct kiln_nvrtc *nvrtc) {
+    return strcmp(option, "--minimal") != 0 || (nvrtc->major >= OPTIONS_SINCE && !replaced);
 }
 
 static enum kiln_status gather_options(struct kiln_unit *unit, const struct kiln_source *source,
@@ -122,9 +117,13 @@ static enum kiln_status gather_options(struct kiln_unit *unit, const struct kiln
     if (!unit->ptx) {
         KILN_TRY(add_option(unit, kiln_strdup("--ptxas-options=-v"), err));
     }
+    if (nvrtc->major >= OPTIONS_SINCE) {
+        // NVRTC's own cache answers without ptxas's word on registers and spills.
+        KILN_TRY(add_option(unit, kiln_strdup("--no-cache"), err));
+    }
     for (uint32_t i = 0; i < source->n_options; i++) {
         KILN_TRY(check_option(source->options[i], err));
-        if (is_wanted(unit, source->options[i], replaced, nvrtc)) {
+        if (is_wanted(source->options[i], replaced, nvrtc)) {
             KILN_TRY(add_option(unit, kiln_strdup(source->options[i]), err));
         }
     }

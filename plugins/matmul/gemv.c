@@ -119,10 +119,10 @@ static int32_t plan_q8(void *instance, const struct kiln_problem *problem,
 static const char *const slots[] = {"matmul.*.decode"};
 static const struct kiln_param *const q8_params[] = {
         &mv_warps_param, &mv_stages_param, &mv_blocks_param, &mv_overlap_param};
-static const struct kiln_kernel *const q8_kernels[] = {&mm_kernel_stream_quick};
+static const struct kiln_kernel *const q8_kernels[] = {&mm_kernel_stream};
 static const struct kiln_param *const simple_params[] = {&rows_param, &mv_warps_param};
 static const struct kiln_kernel *const simple_kernels[] = {&mm_kernel_gemv};
-static const struct kiln_kernel *const kernels[] = {&mm_kernel_stream_quick, &mm_kernel_gemv};
+static const struct kiln_kernel *const kernels[] = {&mm_kernel_stream, &mm_kernel_gemv};
 
 const struct kiln_variant mm_variant_gemv_simple = {.struct_size = sizeof(struct kiln_variant),
         .devices = KILN_DEVICE_CUDA,

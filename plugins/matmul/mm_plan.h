@@ -24,6 +24,6 @@ extern const struct kiln_variant mm_variant_gemv, mm_variant_gemv_simple, mm_var
 extern const struct kiln_variant mm_variant_norm_qkv, mm_variant_norm_glu;
 
 extern const struct kiln_kernel mm_kernel_rows, mm_kernel_expand, mm_kernel_f16, mm_kernel_wgmma;
-extern const struct kiln_kernel mm_kernel_gemv, mm_kernel_stream, mm_kernel_stream_quick;
+extern const struct kiln_kernel mm_kernel_gemv, mm_kernel_stream;
 
 #endif

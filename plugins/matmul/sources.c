@@ -23,20 +23,15 @@ static const struct kiln_header *const headers[] = {
 
 // A compile without textures, surfaces and the device runtime is 12 ms shorter.
 static const char *const options[] = {"--minimal"};
-// mm_stream for single matrices is as fast when the compiler spends a quarter less time on it; for
-// several matrices it is slower then.
-static const char *const quick_options[] = {"--minimal", "--Ofast-compile=min"};
 
-#define SOURCE(stem, object, list) \
-    static const struct kiln_source object = {.struct_size = sizeof(struct kiln_source), \
+#define KERNEL(stem) \
+    static const struct kiln_source source_##stem = {.struct_size = sizeof(struct kiln_source), \
             .name = "mm_" #stem ".cu", \
             .text = embed_mm_##stem, \
             .headers = headers, \
-            .options = list, \
+            .options = options, \
             .n_headers = GPU_COUNT(headers), \
-            .n_options = GPU_COUNT(list)}
-#define KERNEL(stem) \
-    SOURCE(stem, source_##stem, options); \
+            .n_options = GPU_COUNT(options)}; \
     const struct kiln_kernel mm_kernel_##stem = {.struct_size = sizeof(struct kiln_kernel), \
             .name = "mm_" #stem, \
             .source = &source_##stem}
@@ -51,8 +46,3 @@ KERNEL(mmq_expand);
 KERNEL(mmq_join);
 KERNEL(quantize);
 KERNEL(stream);
-
-SOURCE(stream, source_stream_quick, quick_options);
-const struct kiln_kernel mm_kernel_stream_quick = {.struct_size = sizeof(struct kiln_kernel),
-        .name = "mm_stream",
-        .source = &source_stream_quick};
