@@ -47,7 +47,7 @@ static enum kiln_status measure(struct kiln_session *session, struct bench_row *
         int64_t repeats, struct kiln_err *err) {
     struct kiln_workload_run run;
     enum kiln_status status =
-            kiln_workload_open(&run, &row->load, session->model->params.n_vocab, err);
+            kiln_workload_open(&run, &row->load, session->dev, session->model->params.n_vocab, err);
     if (status == KILN_STATUS_OK) {
         status = repeat(&run, session->engine, row, repeats, err);
     }

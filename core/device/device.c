@@ -2,6 +2,7 @@
 #include "device/device.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/nearest.h"
 #include "device/sim/sim.h"
 #include "jit/nvrtc.h"
@@ -78,5 +79,22 @@ enum kiln_status kiln_dev_open(struct kiln_dev **dev, const char *name,
 void kiln_dev_close(struct kiln_dev *dev) {
     if (dev) {
         dev->ops->close(dev);
+    }
+}
+
+enum kiln_status kiln_dev_host_alloc(
+        struct kiln_dev *dev, uint64_t bytes, void **data, struct kiln_err *err) {
+    if (dev->ops->host_alloc) {
+        return dev->ops->host_alloc(dev, bytes, data, err);
+    }
+    *data = kiln_alloc((size_t)bytes);
+    return *data ? KILN_STATUS_OK : kiln_err_nomem(err, "what is downloaded");
+}
+
+void kiln_dev_host_free(struct kiln_dev *dev, void *data) {
+    if (dev->ops->host_alloc) {
+        dev->ops->host_free(dev, data);
+    } else {
+        kiln_free(data);
     }
 }

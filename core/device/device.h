@@ -48,6 +48,11 @@ struct kiln_dev_ops {
             struct kiln_err *err); // waits for the work queued before it
     enum kiln_status (*copy)(
             struct kiln_dev *dev, void *to, const void *from, uint64_t bytes, struct kiln_err *err);
+    // Optional (NULL: all of the host's memory is alike): the host's memory that download reaches
+    // at the speed of the link, ended with host_free before the device is closed.
+    enum kiln_status (*host_alloc)(
+            struct kiln_dev *dev, uint64_t bytes, void **data, struct kiln_err *err);
+    void (*host_free)(struct kiln_dev *dev, void *data); // NULL is fine
     enum kiln_status (*zero)(
             struct kiln_dev *dev, void *addr, uint64_t bytes, struct kiln_err *err);
     // Makes kernels of planned launches ready, all at once, so that what has to be compiled is
@@ -115,6 +120,12 @@ struct kiln_dev_settings {
 KILN_MUST_CHECK enum kiln_status kiln_dev_open(struct kiln_dev **dev, const char *name,
         const struct kiln_dev_settings *settings, struct kiln_err *err);
 void kiln_dev_close(struct kiln_dev *dev); // NULL is fine
+
+// Memory of the host for what is downloaded again and again, logits above all: host_alloc's where
+// the device has it. Ended with kiln_dev_host_free before the device is closed.
+KILN_MUST_CHECK enum kiln_status kiln_dev_host_alloc(
+        struct kiln_dev *dev, uint64_t bytes, void **data, struct kiln_err *err);
+void kiln_dev_host_free(struct kiln_dev *dev, void *data); // NULL is fine
 
 // The kinds, behind kiln_dev_open.
 KILN_MUST_CHECK enum kiln_status kiln_host_open(

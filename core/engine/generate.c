@@ -2,7 +2,6 @@
 #include "engine/generate.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/ranges.h"
 
 static enum kiln_status loop(struct kiln_session *session, struct kiln_sampler *sampler,
@@ -42,10 +41,10 @@ enum kiln_status kiln_generate(struct kiln_session *session, struct kiln_sampler
         const int32_t *prompt, int64_t n_prompt, const struct kiln_generate_params *params,
         struct kiln_generated *out, struct kiln_err *err) {
     *out = (struct kiln_generated){0};
-    float *logits = kiln_alloc((size_t)session->model->params.n_vocab * sizeof(*logits));
-    if (!logits) {
-        return kiln_err_nomem(err, "logits");
-    }
+    void *data = NULL;
+    KILN_TRY(kiln_dev_host_alloc(
+            session->dev, (uint64_t)session->model->params.n_vocab * sizeof(float), &data, err));
+    float *logits = data;
     kiln_range_push(kiln_range_name("run"), n_prompt);
     double start = kiln_clock_seconds();
     enum kiln_status status = kiln_engine_eval(session->engine, prompt, n_prompt, logits, err);
@@ -57,6 +56,6 @@ enum kiln_status kiln_generate(struct kiln_session *session, struct kiln_sampler
         status = loop(session, sampler, logits, params, out, err);
     }
     kiln_range_pop();
-    kiln_free(logits);
+    kiln_dev_host_free(session->dev, logits);
     return status;
 }

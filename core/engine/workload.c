@@ -23,14 +23,16 @@ void kiln_workload_name(const struct kiln_workload *load, char *name, size_t siz
 }
 
 enum kiln_status kiln_workload_open(struct kiln_workload_run *run, const struct kiln_workload *load,
-        int32_t n_vocab, struct kiln_err *err) {
+        struct kiln_dev *dev, int32_t n_vocab, struct kiln_err *err) {
     int64_t count = load->depth + kiln_workload_tokens(load);
-    *run = (struct kiln_workload_run){.load = *load};
+    *run = (struct kiln_workload_run){.load = *load, .dev = dev};
     run->ids = kiln_calloc((size_t)count, sizeof(*run->ids));
-    run->logits = kiln_alloc((size_t)n_vocab * sizeof(*run->logits));
-    if (!run->ids || !run->logits) {
+    if (!run->ids) {
         return kiln_err_nomem(err, "the tokens to be timed");
     }
+    void *logits = NULL;
+    KILN_TRY(kiln_dev_host_alloc(dev, (uint64_t)n_vocab * sizeof(*run->logits), &logits, err));
+    run->logits = logits;
     for (int64_t i = 0; i < count; i++) {
         run->ids[i] = (int32_t)((i * 7919 + 1) % n_vocab);
     }
@@ -39,7 +41,9 @@ enum kiln_status kiln_workload_open(struct kiln_workload_run *run, const struct 
 
 void kiln_workload_close(struct kiln_workload_run *run) {
     kiln_free(run->ids);
-    kiln_free(run->logits);
+    if (run->logits) {
+        kiln_dev_host_free(run->dev, run->logits);
+    }
     *run = (struct kiln_workload_run){0};
 }
 

@@ -19,12 +19,14 @@ void kiln_workload_name(const struct kiln_workload *load, char *name, size_t siz
 struct kiln_workload_run {
     struct kiln_workload load;
     int32_t *ids; // (depth + tokens): any tokens of the vocabulary; which ones is no matter of time
-    float *logits; // (V)
+    struct kiln_dev *dev; // whose memory logits is
+    float *logits;        // (V)
 };
 
-// The caller ends *run with kiln_workload_close, also after a failure.
+// The caller ends *run with kiln_workload_close, also after a failure, before it closes the device.
 KILN_MUST_CHECK enum kiln_status kiln_workload_open(struct kiln_workload_run *run,
-        const struct kiln_workload *load, int32_t n_vocab, struct kiln_err *err);
+        const struct kiln_workload *load, struct kiln_dev *dev, int32_t n_vocab,
+        struct kiln_err *err);
 void kiln_workload_close(struct kiln_workload_run *run);
 
 // Fills the context up to the depth and runs once, so that compiles, caches and clocks are warm.

@@ -184,7 +184,7 @@ static enum kiln_status compare(struct run *run, struct kiln_ab *ab, struct kiln
         return kiln_err_nomem(err, "a comparison");
     }
     KILN_TRY(kiln_workload_open(
-            &run->work, &run->params->load, run->twin->model->params.n_vocab, err));
+            &run->work, &run->params->load, run->twin->dev, run->twin->model->params.n_vocab, err));
     KILN_TRY(warm(run, KILN_SIDE_BASE, err));
     KILN_TRY(warm(run, KILN_SIDE_CHANGE, err));
     KILN_TRY(soak(run, err));

@@ -151,7 +151,8 @@ static enum kiln_status measure(
         return kiln_err_set(err, KILN_STATUS_USAGE, "the device %s has no clock of its own to read",
                 r->session->dev->id);
     }
-    KILN_TRY(kiln_workload_open(&r->work, &params->load, r->session->model->params.n_vocab, err));
+    KILN_TRY(kiln_workload_open(
+            &r->work, &params->load, r->session->dev, r->session->model->params.n_vocab, err));
     KILN_TRY(all_runs(r, params->runs, err));
     conclude(r->wall, params->runs);
     return KILN_STATUS_OK;

@@ -187,6 +187,20 @@ static enum kiln_status cuda_copy(
             "cuMemcpyDtoDAsync", err);
 }
 
+static enum kiln_status cuda_host_alloc(
+        struct kiln_dev *dev, uint64_t bytes, void **data, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
+    return kiln_cuda_check_for(cuda, cuda->cu.host_alloc(data, bytes, 0), "cuMemHostAlloc",
+            "pinned memory for what is downloaded", err);
+}
+
+static void cuda_host_free(struct kiln_dev *dev, void *data) {
+    if (data) {
+        (void)kiln_cuda_of(dev)->cu.host_free(data);
+    }
+}
+
 static enum kiln_status cuda_zero(
         struct kiln_dev *dev, void *addr, uint64_t bytes, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
@@ -300,6 +314,8 @@ static const struct kiln_dev_ops cuda_ops = {
         .download = cuda_download,
         .copy = cuda_copy,
         .zero = cuda_zero,
+        .host_alloc = cuda_host_alloc,
+        .host_free = cuda_host_free,
         .load = kiln_cuda_load,
         .unload = kiln_cuda_unload,
         .launch = kiln_cuda_launch,
