@@ -250,8 +250,14 @@ PLAIN(cuMemGetInfo_v2, size_t *free_bytes, size_t *total) {
 
 PLAIN(cuMemHostAlloc, void **at, size_t bytes, unsigned flags) {
     (void)flags;
-    *at = malloc(bytes);
-    return *at ? called("cuMemHostAlloc") : OUT_OF_MEMORY;
+    void *data = malloc(bytes);
+    int result = data ? called("cuMemHostAlloc") : OUT_OF_MEMORY;
+    if (result != 0) { // as a driver: what fails gives nothing
+        free(data);
+        return result;
+    }
+    *at = data;
+    return 0;
 }
 
 PLAIN(cuMemFreeHost, void *at) {
