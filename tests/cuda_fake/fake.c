@@ -1,8 +1,10 @@
 // fake: a CUDA driver and an NVRTC in one library, for what a test cannot make a real one do: run
 // out of memory, or fail at a call that the test names. Named by KILN_CUDA and KILN_NVRTC. It knows
-// one device; its memory is the host's, so that copies are real; kernels are accepted and do
-// nothing.
+// one device; its memory is the host's, so that copies are real; kernels do nothing, but are held
+// to the driver's rule on shared memory: what a launch asks for beyond 48 KiB, static included, has
+// to be allowed to the function before.
 //
+//   FAKE_CUDA_STATIC  bytes of static shared memory of every kernel (0)
 //   FAKE_CUDA_MEMORY  bytes of the device (1 GiB)
 //   FAKE_CUDA_FAIL    "SYMBOL N CODE": the N-th call of that function fails with CODE (N 0: every
 //                     one); from 700 on every later call of the work's functions fails with it too,
@@ -20,6 +22,13 @@
 
 enum {
     MAX_FUNCTIONS = 128,
+    INVALID_VALUE = 1,
+    UNSUPPORTED_PTX = 222,
+    ERROR_LOG = 5, // CU_JIT_ERROR_LOG_BUFFER
+    STATIC_SHARED = 1,
+    MAX_DYNAMIC_SHARED = 8,
+    PLAIN_SHARED = 49152,
+    OPTIN_SHARED = 101376,
     OUT_OF_MEMORY = 2,
     STICKY = 700
 };
@@ -149,9 +158,9 @@ PLAIN(cuDeviceTotalMem_v2, size_t *bytes, int device) {
 
 PLAIN(cuDeviceGetAttribute, int *value, int attribute, int device) {
     static const int values[][2] = {{1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647},
-            {6, 65535}, {7, 65535}, {8, 49152}, {10, 32}, {12, 65536}, {16, 84}, {36, 9501000},
-            {37, 384}, {38, 6291456}, {39, 1536}, {75, 8}, {76, 6}, {81, 102400}, {82, 65536},
-            {97, 101376}, {106, 16}, {111, 1024}};
+            {6, 65535}, {7, 65535}, {8, PLAIN_SHARED}, {10, 32}, {12, 65536}, {16, 84},
+            {36, 9501000}, {37, 384}, {38, 6291456}, {39, 1536}, {75, 8}, {76, 6}, {81, 102400},
+            {82, 65536}, {97, OPTIN_SHARED}, {106, 16}, {111, 1024}};
     (void)device;
     *value = 0;
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
@@ -176,39 +185,54 @@ PLAIN(cuCtxSetCurrent, void *context) {
     return 0;
 }
 
+// A module is its one function.
+struct function {
+    unsigned fixed, allowed; // bytes of static shared memory, and of dynamic
+};
+
 PLAIN(cuModuleLoadDataEx, void **module, const void *image, unsigned n, int *options, void **to) {
+    const char *fixed = getenv("FAKE_CUDA_STATIC");
+    int result = called("cuModuleLoadDataEx");
+    struct function *made = result == 0 ? calloc(1, sizeof(*made)) : NULL;
     (void)image;
-    (void)n;
-    (void)options;
-    (void)to;
-    *module = &handle;
-    return called("cuModuleLoadDataEx");
+    for (unsigned i = 0; result == UNSUPPORTED_PTX && i < n; i++) {
+        if (options[i] == ERROR_LOG) {
+            (void)snprintf(to[i], 64, "ptxas fatal: Unsupported .version 99.0");
+        }
+    }
+    if (made) {
+        made->fixed = fixed ? (unsigned)strtoul(fixed, NULL, 10) : 0;
+        made->allowed = PLAIN_SHARED - made->fixed;
+        *module = made;
+    }
+    return result == 0 && !made ? OUT_OF_MEMORY : result;
 }
 
 PLAIN(cuModuleUnload, void *module) {
-    (void)module;
+    free(module);
     return called("cuModuleUnload");
 }
 
 PLAIN(cuModuleGetFunction, void **function, void *module, const char *name) {
-    (void)module;
     (void)name;
-    *function = &handle;
+    *function = module;
     return called("cuModuleGetFunction");
 }
 
-PLAIN(cuFuncGetAttribute, int *value, int attribute, void *function) {
-    (void)attribute;
-    (void)function;
-    *value = 0;
+PLAIN(cuFuncGetAttribute, int *value, int attribute, const struct function *function) {
+    *value = attribute == STATIC_SHARED ? (int)function->fixed : 0;
     return called("cuFuncGetAttribute");
 }
 
-PLAIN(cuFuncSetAttribute, void *function, int attribute, int value) {
-    (void)function;
-    (void)attribute;
-    (void)value;
-    return called("cuFuncSetAttribute");
+PLAIN(cuFuncSetAttribute, struct function *function, int attribute, int value) {
+    int result = called("cuFuncSetAttribute");
+    if (result == 0 && attribute == MAX_DYNAMIC_SHARED) {
+        if (value < 0 || function->fixed + (unsigned)value > OPTIN_SHARED) {
+            return INVALID_VALUE;
+        }
+        function->allowed = (unsigned)value;
+    }
+    return result;
 }
 
 // In front of a piece of memory: its size, and room to keep the alignment.
@@ -334,12 +358,13 @@ PLAIN(cuEventElapsedTime, float *ms, void *from, void *to) {
     return called("cuEventElapsedTime");
 }
 
-PLAIN(cuLaunchKernelEx, const void *config, void *function, void **params, void **extra) {
-    (void)config;
-    (void)function;
+// The config begins with grid, block and the bytes of dynamic shared memory.
+PLAIN(cuLaunchKernelEx, const unsigned *config, const struct function *function, void **params,
+        void **extra) {
+    int result = called("cuLaunchKernelEx");
     (void)params;
     (void)extra;
-    return called("cuLaunchKernelEx");
+    return result == 0 && config[6] > function->allowed ? INVALID_VALUE : result;
 }
 
 PLAIN(cuStreamBeginCapture_v2, void *stream, int mode) {

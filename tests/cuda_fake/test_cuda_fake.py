@@ -134,9 +134,43 @@ def fault_cases(runs):
     good_run(runs, "and serves", **env)
 
 
+def shared_cases(runs):
+    """Requests of exactly 48 KiB of shared memory, alone and beside static; the fake refuses what was not allowed."""
+    for file, tiles in (("llama-f16-mha-hd128-vocab509.gguf", ("FA_TQ=96", "FA_TKV=16")),
+                        ("llama-f16-gqa3x1-untied.gguf", ("FA_TQ=192", "FA_TKV=16"))):
+        words = ["-m", os.path.join(source, "tests/golden/tiny", file)]
+        for key in ("variant=fap2", *tiles, "FA_KPAD=0"):
+            words += ["--set", "attention.prefill." + key]
+        for fixed in ("0", "1024"):
+            document, calls = good_run(runs, "%s of 48 KiB, %s static" % (" ".join(tiles), fixed), *words,
+                                       FAKE_CUDA_STATIC=fixed)
+            check("... launches", document["device"] == "cuda:0" and calls["cuLaunchKernelEx"] > 0)
+        result = runs.run(*words, FAKE_CUDA_STATIC="60000")
+        check("... more than a block may use", result.returncode == 4 and re.search(
+            r"\d+ bytes of dynamic and 60000 of static shared memory exceed the 101376", result.stderr), result.stderr)
+
+
+def refusal_cases(runs):
+    """A driver that takes no PTX, or shows no device."""
+    result = runs.run(FAKE_CUDA_FAIL="cuModuleLoadDataEx 1 222")
+    check("PTX that the driver refuses", result.returncode == 4 and re.search(
+        r"failed with FAKE_ERROR \(222.*PTX of NVRTC 13\.0 for sm_\d+, driver for CUDA 13\.0: ptxas fatal: Unsupported "
+        r"\.version 99\.0; .*KILN_NVRTC", result.stderr), result.stderr)
+    hidden = {"FAKE_CUDA_FAIL": "cuInit 0 100", "CUDA_VISIBLE_DEVICES": ""}
+    result = runs.run(**hidden)
+    check("no device is visible", result.returncode == 4 and re.search(
+        r"sees no device \(CUDA_VISIBLE_DEVICES is ''\); --device cpu", result.stderr), result.stderr)
+    result = runs.run("--device", "auto", **hidden)
+    check("... then auto takes the CPU", result.returncode == 0 and json.loads(result.stdout)["device"] == "cpu",
+          result.stderr)
+    check("... and devices are listed", runs.kiln("devices", **hidden).returncode == 0)
+
+
 with tempfile.TemporaryDirectory() as scratch:
     all_runs = Runs(scratch)
     graph_cases(all_runs)
     memory_cases(all_runs)
     fault_cases(all_runs)
+    shared_cases(all_runs)
+    refusal_cases(all_runs)
 sys.exit(1 if failures else 0)

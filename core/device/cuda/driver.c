@@ -43,7 +43,8 @@ enum kiln_status kiln_cu_open(struct kiln_cu *cu, struct kiln_err *err) {
     int result = cu->init(0);
     if (result == KILN_CU_ERROR_NO_DEVICE) {
         const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-        return kiln_err_set(err, KILN_STATUS_DEVICE, "the CUDA driver sees no device%s%s%s",
+        return kiln_err_set(err, KILN_STATUS_DEVICE,
+                "the CUDA driver sees no device%s%s%s; --device cpu runs everywhere",
                 visible ? " (CUDA_VISIBLE_DEVICES is '" : "", visible ? visible : "",
                 visible ? "')" : "");
     }

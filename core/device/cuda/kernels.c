@@ -114,6 +114,31 @@ static enum kiln_status allow_shared(struct kiln_cuda *cuda, const struct kiln_c
             "cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES)", module->label, err);
 }
 
+// PTX is compiled by the driver, which refuses that of a newer NVRTC than its own and has a log of
+// what else it does not take: said with all versions at hand, since one of them is to be changed.
+static enum kiln_status load_image(struct kiln_cuda *cuda, const struct kiln_jit_item *item,
+        struct kiln_cuda_module *module, struct kiln_err *err) {
+    char log[4096] = "", nvrtc[32] = "an NVRTC";
+    int options[] = {KILN_CU_JIT_ERROR_LOG, KILN_CU_JIT_ERROR_LOG_BYTES};
+    void *values[] = {log, (void *)(uintptr_t)(sizeof(log) - 1)};
+    int result = cuda->cu.module_load(&module->module, item->image.data, 2, options, values);
+    if (result == 0 || !item->image.ptx) {
+        return kiln_cuda_check_for(cuda, result, "cuModuleLoadDataEx", module->label, err);
+    }
+    const struct kiln_nvrtc *open = kiln_jit_nvrtc(cuda->shared->jit);
+    if (open) {
+        (void)snprintf(nvrtc, sizeof(nvrtc), "NVRTC %d.%d", open->major, open->minor);
+    }
+    char *what = kiln_asprintf("%s: PTX of %s for %s, driver for %s%s%s; an NVRTC no newer than "
+                               "the driver (KILN_NVRTC) or a newer driver takes it",
+            module->label, nvrtc, item->image.target ? item->image.target : "?", cuda->dev.driver,
+            log[0] ? ": " : "", log);
+    enum kiln_status status = kiln_cuda_check_for(
+            cuda, result, "cuModuleLoadDataEx", what ? what : module->label, err);
+    kiln_free(what);
+    return status;
+}
+
 static enum kiln_status load_module(struct kiln_cuda *cuda, const struct kiln_jit_item *item,
         struct kiln_cuda_module *module, struct kiln_err *err) {
     const struct kiln_cu *cu = &cuda->cu;
@@ -121,9 +146,7 @@ static enum kiln_status load_module(struct kiln_cuda *cuda, const struct kiln_ji
     snprintf(module->label, sizeof(module->label), "%s (%s)",
             item->image.label ? item->image.label : "kernel",
             item->image.geometry ? item->image.geometry : "");
-    KILN_TRY(kiln_cuda_check_for(cuda,
-            cu->module_load(&module->module, item->image.data, 0, NULL, NULL), "cuModuleLoadDataEx",
-            module->label, err));
+    KILN_TRY(load_image(cuda, item, module, err));
     KILN_TRY(kiln_cuda_check_for(cuda,
             cu->module_function(&module->function, module->module, item->image.entry),
             "cuModuleGetFunction", module->label, err));
