@@ -175,9 +175,15 @@ int kiln_cache_get(struct kiln_cache *cache, const struct kiln_jit_key *key, con
     }
     const char *fault = get(path, key, key_text, image);
     if (fault && *fault && fault != kiln_cache_no_memory) {
-        kiln_log(KILN_LOG_WARN, "kernel cache: %s: %s; it is dropped and compiled again", path,
-                fault);
-        (void)unlink(path); // if it stays, the next one is renamed over it
+        if (unlink(path) == 0 || errno == ENOENT) {
+            kiln_log(KILN_LOG_WARN, "kernel cache: %s: %s; it is dropped and compiled again", path,
+                    fault);
+        } else { // it stays, and so will the next one: nothing can be kept here
+            char why[128];
+            (void)snprintf(why, sizeof(why), "an entry, %s: %s, and it cannot be replaced: %s",
+                    key->hex, fault, strerror(errno));
+            give_up(cache, why);
+        }
     }
     kiln_free(path);
     return fault == NULL;

@@ -466,6 +466,21 @@ static void cache_does_without_a_folder_that_is_read_only(void **state) {
     assert_int_equal(compiles(), before);
 }
 
+// Its entries can be neither opened nor replaced, nor told from none.
+static void cache_does_without_a_folder_that_is_closed(void **state) {
+    (void)state;
+    char path[128];
+    if (geteuid() != 0) {
+        skip();
+    }
+    get_two();
+    snprintf(path, sizeof(path), "%s/kernels", cache_dir);
+    assert_int_equal(chmod(path, 0700), 0);
+    runs_uncached(NOBODY);
+    assert_non_null(strstr(said, "cannot be opened"));
+    assert_int_equal(warnings_of(get_two, 0), 0); // all is there for its owner
+}
+
 static void get_in_missing(void) {
     const struct setting setting = {.dir = "/proc/kiln/nowhere"};
     get(&setting, 1, 2);
@@ -782,6 +797,7 @@ int main(void) {
             CASE(cache_rebuilds_what_another_user_wrote),
             CASE(cache_does_without_a_foreign_folder),
             CASE(cache_does_without_a_folder_that_is_read_only),
+            CASE(cache_does_without_a_folder_that_is_closed),
             CASE(cache_does_without_a_folder_that_cannot_be_made),
             CASE(cache_does_without_a_folder_that_is_a_file),
             CASE(cache_does_without_a_disk_that_is_full),
