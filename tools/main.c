@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/nearest.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,8 +119,10 @@ int main(int argc, char **argv) {
         }
         status = cmd->run(cmd, argc - 1, argv + 1, &err);
     }
+    errno = 0;
     if (status == KILN_STATUS_OK && (fflush(stdout) != 0 || ferror(stdout))) {
-        status = kiln_err_set(&err, KILN_STATUS_FILE, "standard output could not be written");
+        status = kiln_err_set(&err, KILN_STATUS_FILE, "standard output could not be written: %s",
+                errno ? strerror(errno) : "an earlier write failed");
     }
     if (status != KILN_STATUS_OK) {
         fflush(stdout);

@@ -7,20 +7,24 @@ enum {
     LEAST_CTX = 16
 };
 
-enum kiln_status kiln_sweep_read(struct kiln_sweep *sweep, const struct kiln_sweep_texts *texts,
-        int64_t min_ubatch, struct kiln_err *err) {
-    KILN_TRY(kiln_parse_list("-p", texts->prompts, 0, MOST_TOKENS, &sweep->prompts, err));
-    KILN_TRY(kiln_parse_list("-n", texts->gens, 0, MOST_TOKENS, &sweep->gens, err));
-    KILN_TRY(kiln_parse_list("-d", texts->depths, 0, MOST_TOKENS, &sweep->depths, err));
-    return kiln_parse_list("-ub", texts->ubatches, min_ubatch, MOST_UBATCH, &sweep->ubatches, err);
-}
-
 static int64_t largest(const struct kiln_numbers *list) {
     int64_t max = 0;
     for (size_t i = 0; i < list->count; i++) {
         max = list->values[i] > max ? list->values[i] : max;
     }
     return max;
+}
+
+enum kiln_status kiln_sweep_read(struct kiln_sweep *sweep, const struct kiln_sweep_texts *texts,
+        int64_t min_ubatch, struct kiln_err *err) {
+    KILN_TRY(kiln_parse_list("-p", texts->prompts, 0, MOST_TOKENS, &sweep->prompts, err));
+    KILN_TRY(kiln_parse_list("-n", texts->gens, 0, MOST_TOKENS, &sweep->gens, err));
+    if (largest(&sweep->prompts) == 0 && largest(&sweep->gens) == 0) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "-p and -n are both 0, nothing is left to measure; give one of them tokens");
+    }
+    KILN_TRY(kiln_parse_list("-d", texts->depths, 0, MOST_TOKENS, &sweep->depths, err));
+    return kiln_parse_list("-ub", texts->ubatches, min_ubatch, MOST_UBATCH, &sweep->ubatches, err);
 }
 
 int64_t kiln_sweep_ctx(const struct kiln_sweep *sweep) {

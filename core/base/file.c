@@ -76,7 +76,8 @@ static void map_forget(const struct kiln_map *map) {
 }
 
 static enum kiln_status path_error(struct kiln_err *err, const char *path, const char *doing) {
-    return kiln_err_set(err, KILN_STATUS_FILE, "%s: cannot %s: %s", path, doing, strerror(errno));
+    return kiln_err_set(err, KILN_STATUS_FILE, "%s: cannot %s: %s", *path ? path : "'' (no name)",
+            doing, strerror(errno));
 }
 
 static const char *kind_of(mode_t mode) {
