@@ -190,7 +190,8 @@ struct function {
     unsigned fixed, allowed; // bytes of static shared memory, and of dynamic
 };
 
-PLAIN(cuModuleLoadDataEx, void **module, const void *image, unsigned n, int *options, void **to) {
+PLAIN(cuModuleLoadDataEx, void **module, const void *image, unsigned n, const int *options,
+        void **to) {
     const char *fixed = getenv("FAKE_CUDA_STATIC");
     int result = called("cuModuleLoadDataEx");
     struct function *made = result == 0 ? calloc(1, sizeof(*made)) : NULL;
