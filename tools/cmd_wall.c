@@ -226,7 +226,7 @@ static enum kiln_status run(
             {"--against", NULL, KILN_OPT_STRING, (void *)&o.against, "FILE",
                     "compare with a result kept before, or with a profile of nsys or ncu", 0, 0},
             {"--kernels", NULL, KILN_OPT_STRING, (void *)&o.kernels, "FILE",
-                    "INI that gives a profile's kernels slots (llama.cpp: the one that ships)", 0,
+                    "INI that gives a profile's kernels slots (llama.cpp; kiln: its own)", 0,
                     0},
             {"--passes", NULL, KILN_OPT_INT, &o.passes, "N",
                     "how often the profile ran this workload (1)", 1, 1000000},

@@ -51,8 +51,9 @@ void kiln_audit_put_measured(struct kiln_buf *text, const struct kiln_ncu_kernel
         kiln_buf_puts(text, " (cycles a warp waits for each instruction issued)\n");
     }
     if (measured->rule) {
-        kiln_buf_printf(text, "                        estimated speedup %.1f %% (%s)\n",
-                measured->speedup_pct, measured->rule);
+        kiln_buf_printf(text, "                        estimated speedup %.1f %% (%s)%s\n",
+                measured->speedup_pct, measured->rule,
+                measured->local ? ", local: of what that rule looks at" : "");
     }
 }
 
@@ -76,6 +77,9 @@ struct json_t *kiln_audit_measured_json(const struct kiln_ncu_kernel *measured) 
     if (!object || json_object_set_new(object, "stalls", stalls) != 0 ||
             json_object_set_new(object, "speedup_pct",
                     measured->rule ? json_real(measured->speedup_pct) : json_null()) != 0 ||
+            json_object_set_new(object, "speedup_type",
+                    measured->rule ? json_string(measured->local ? "local" : "global")
+                                   : json_null()) != 0 ||
             json_object_set_new(object, "rule",
                     measured->rule ? json_string(measured->rule) : json_null()) != 0) {
         json_decref(object);

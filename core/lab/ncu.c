@@ -9,22 +9,26 @@
 
 // A figure by its name on both pages. Metrics of the details page that share a name differ by unit.
 struct figure {
-    const char *name, *metric, *unit, *column;
+    const char *name, *metric, *unit;
+    const char *columns[2]; // of the raw page; which of them there is depends on ncu's version
 };
 static const struct figure figures[KILN_NCU_FIGURES] = {
         {"sm_busy_pct", "SM Busy", "%",
-                "sm__instruction_throughput.avg.pct_of_peak_sustained_active"},
+                {"sm__instruction_throughput.avg.pct_of_peak_sustained_active",
+                        "sm__instruction_throughput.avg.pct_of_peak_sustained_elapsed"}},
         {"compute_pct", "Compute (SM) Throughput", "%",
-                "sm__throughput.avg.pct_of_peak_sustained_elapsed"},
+                {"sm__throughput.avg.pct_of_peak_sustained_elapsed"}},
         {"memory_pct", "Memory Throughput", "%",
-                "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"},
+                {"gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"}},
         {"dram_pct", "DRAM Throughput", "%",
-                "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"},
-        {"issue_pct", "Issue Slots Busy", "%", "sm__inst_issued.avg.pct_of_peak_sustained_active"},
+                {"gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"}},
+        {"issue_pct", "Issue Slots Busy", "%",
+                {"sm__inst_issued.avg.pct_of_peak_sustained_active",
+                        "sm__inst_issued.avg.pct_of_peak_sustained_elapsed"}},
         {"occupancy_pct", "Achieved Occupancy", "%",
-                "sm__warps_active.avg.pct_of_peak_sustained_active"},
-        {"l1_hit_pct", "L1/TEX Hit Rate", "%", "l1tex__t_sector_hit_rate.pct"},
-        {"l2_hit_pct", "L2 Hit Rate", "%", "lts__t_sector_hit_rate.pct"},
+                {"sm__warps_active.avg.pct_of_peak_sustained_active"}},
+        {"l1_hit_pct", "L1/TEX Hit Rate", "%", {"l1tex__t_sector_hit_rate.pct"}},
+        {"l2_hit_pct", "L2 Hit Rate", "%", {"lts__t_sector_hit_rate.pct"}},
 };
 
 const char *kiln_ncu_figure_name(enum kiln_ncu_figure figure) {
@@ -84,7 +88,18 @@ static void count_launch(struct kiln_ncu_kernel *kernel, const char *id) {
     if (number != kernel->last_id) {
         kernel->last_id = number;
         kernel->launches++;
+        kernel->timed = 0;
     }
+}
+
+// Its time, which the page tells twice where it was asked for by name beside a section.
+static void add_time(struct kiln_ncu_kernel *kernel, double seconds) {
+    kernel->seconds += kernel->timed ? 0 : seconds;
+    kernel->timed = 1;
+}
+
+static int is_duration(const char *metric) {
+    return strcmp(metric, "Duration") == 0 || strcmp(metric, "gpu__time_duration.sum") == 0;
 }
 
 static void add_figure(struct kiln_ncu_kernel *kernel, int figure, double value) {
@@ -137,6 +152,7 @@ enum details_column {
     DETAILS_VALUE,
     DETAILS_RULE, // from here on optional
     DETAILS_SPEEDUP,
+    DETAILS_SPEEDUP_TYPE,
     DETAILS_COLUMNS
 };
 
@@ -144,12 +160,17 @@ static const char *field(const struct kiln_csv_row *row, int column) {
     return column >= 0 && (size_t)column < row->n ? row->fields[column] : "";
 }
 
+// Of a kernel's time ("global") goes before of what the rule looks at alone ("local").
 static enum kiln_status add_rule(struct kiln_ncu_kernel *kernel, const char *rule,
-        const char *speedup, struct kiln_err *err) {
+        const char *speedup, const char *type, struct kiln_err *err) {
     double pct;
-    if (!*rule || !kiln_csv_number(speedup, &pct) || pct <= kernel->speedup_pct) {
+    int local = strcmp(type, "local") == 0;
+    if (!*rule || !kiln_csv_number(speedup, &pct) ||
+            (kernel->rule && (local > kernel->local ||
+                                     (local == kernel->local && pct <= kernel->speedup_pct)))) {
         return KILN_STATUS_OK;
     }
+    kernel->local = local;
     kiln_free(kernel->rule);
     kernel->speedup_pct = pct;
     kernel->rule = kiln_strdup(rule);
@@ -165,13 +186,13 @@ static enum kiln_status details_row(struct kiln_ncu *ncu, const char *path,
     double value;
     KILN_TRY(kernel_of(ncu, field(row, columns[DETAILS_KERNEL]), &kernel, err));
     count_launch(kernel, field(row, columns[DETAILS_ID]));
-    KILN_TRY(add_rule(
-            kernel, field(row, columns[DETAILS_RULE]), field(row, columns[DETAILS_SPEEDUP]), err));
-    if (strcmp(metric, "Duration") == 0) {
+    KILN_TRY(add_rule(kernel, field(row, columns[DETAILS_RULE]),
+            field(row, columns[DETAILS_SPEEDUP]), field(row, columns[DETAILS_SPEEDUP_TYPE]), err));
+    if (is_duration(metric)) {
         if (!kiln_csv_number(text, &value) || kiln_unit_seconds(unit) == 0) {
             return bad_duration(path, row, text, unit, err);
         }
-        kernel->seconds += value * kiln_unit_seconds(unit);
+        add_time(kernel, value * kiln_unit_seconds(unit));
         return KILN_STATUS_OK;
     }
     if (!kiln_csv_number(text, &value)) {
@@ -198,8 +219,8 @@ static size_t stall_of(const char *column, const char **name) {
     if (strncmp(column, before, sizeof(before) - 1) != 0 ||
             len < sizeof(before) + sizeof(behind) - 2 ||
             strcmp(column + len - (sizeof(behind) - 1), behind) != 0 ||
-            strstr(column, "_not_issued_")) {
-        return 0;
+            strstr(column, "_not_issued_") || strstr(column, "_stalled_selected_")) {
+        return 0; // a selected warp issues: no stall, and no line of the details page either
     }
     *name = column + sizeof(before) - 1;
     return len - (sizeof(before) - 1) - (sizeof(behind) - 1);
@@ -224,7 +245,10 @@ static enum kiln_status raw_row(struct kiln_ncu *ncu, const char *path,
             continue;
         }
         for (int i = 0; i < KILN_NCU_FIGURES; i++) {
-            if (strcmp(header->fields[c], figures[i].column) == 0) {
+            if (strcmp(header->fields[c], figures[i].columns[0]) == 0 ||
+                    (figures[i].columns[1] &&
+                            strcmp(header->fields[c], figures[i].columns[1]) == 0 &&
+                            kiln_csv_column(header, figures[i].columns[0]) < 0)) {
                 add_figure(kernel, i, value);
             }
         }
@@ -286,7 +310,8 @@ static void conclude(struct kiln_ncu *ncu) {
 static enum kiln_status read_details(const struct kiln_csv *csv, const struct kiln_csv_row *header,
         const char *path, struct kiln_ncu *ncu, struct kiln_err *err) {
     static const char *const names[DETAILS_COLUMNS] = {"ID", "Kernel Name", "Metric Name",
-            "Metric Unit", "Metric Value", "Rule Name", "Estimated Speedup"};
+            "Metric Unit", "Metric Value", "Rule Name", "Estimated Speedup",
+            "Estimated Speedup Type"};
     int columns[DETAILS_COLUMNS];
     for (int i = 0; i < DETAILS_COLUMNS; i++) {
         columns[i] = kiln_csv_column(header, names[i]);
@@ -296,7 +321,9 @@ static enum kiln_status read_details(const struct kiln_csv *csv, const struct ki
         }
     }
     for (const struct kiln_csv_row *row = header + 1; row < csv->rows + csv->n; row++) {
-        KILN_TRY(details_row(ncu, path, row, columns, err));
+        if (strncmp(field(row, 0), "==", 2) != 0) { // "==PROF== Disconnected from process 4711"
+            KILN_TRY(details_row(ncu, path, row, columns, err));
+        }
     }
     return KILN_STATUS_OK;
 }
@@ -304,7 +331,9 @@ static enum kiln_status read_details(const struct kiln_csv *csv, const struct ki
 static enum kiln_status read_raw(const struct kiln_csv *csv, const struct kiln_csv_row *header,
         const char *path, struct kiln_ncu *ncu, struct kiln_err *err) {
     for (const struct kiln_csv_row *row = header + 2; row < csv->rows + csv->n; row++) {
-        KILN_TRY(raw_row(ncu, path, header, header + 1, row, err)); // [1]: the units
+        if (strncmp(field(row, 0), "==", 2) != 0) {
+            KILN_TRY(raw_row(ncu, path, header, header + 1, row, err)); // [1]: the units
+        }
     }
     return KILN_STATUS_OK;
 }

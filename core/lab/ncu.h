@@ -45,8 +45,10 @@ struct kiln_ncu_kernel {
     uint32_t n_stalls;
     double speedup_pct;               // the largest that a rule estimates; 0: none
     char *rule;                       // that rule's name, or NULL
+    int local;                        // it is of what that rule looks at, not of the kernel's time
     int64_t counts[KILN_NCU_FIGURES]; // launches that tell
-    int64_t last_id;
+    int64_t last_id;                  // of a launch
+    int timed;                        // its time is in seconds
 };
 
 struct kiln_ncu {

@@ -237,20 +237,46 @@ def measured_cases():
     check("ncu: the details page", ncu.get("launches") == 2 and abs(ncu["ms"] - 1) < 1e-9 and ncu["sm_busy_pct"] == 65
           and ncu["memory_pct"] == 41.5 and ncu["dram_pct"] is None and ncu["grade"] == "measured"
           and ncu["stalls"] == [{"stall": "barrier", "cycles": 2.5}, {"stall": "long scoreboard", "cycles": 1.25}]
-          and ncu["speedup_pct"] == 18.5 and ncu["rule"] == "AchievedOccupancy", rows)
+          and ncu["speedup_pct"] == 7 and ncu["speedup_type"] == "global"
+          and ncu["rule"] == "SOLBottleneck", rows)
     rows = kernels(*slot, "--ncu", raw, **NO_COMPILER)
     ncu = rows[0]["ncu"] if rows else {}
     check("ncu: the raw page", ncu.get("launches") == 1 and abs(ncu["ms"] - 2) < 1e-9 and ncu["sm_busy_pct"] == 50
           and ncu["stalls"] == [{"stall": "barrier", "cycles": 3.5}], rows)
+    real_cases(profiles)
     text = run("audit", *slot, "--ncu", details, **NO_COMPILER).stdout
     check("ncu: in words", "[measured] 1.000 ms a launch, mean of 2, SM busy 65.0 %" in text
-          and "stalls: barrier 2.50, long scoreboard 1.25" in text and "18.5 % (AchievedOccupancy)" in text, text)
+          and "stalls: barrier 2.50, long scoreboard 1.25" in text and "7.0 % (SOLBottleneck)" in text, text)
     result = run("audit", "norm", "--target", "h200", "--ncu", details, **NO_COMPILER)
     check("ncu: of other kernels", result.returncode == 0 and "its first is fap2" in result.stderr, result.stderr)
     rows = kernels(*slot, **NO_COMPILER)
     check("ncu: not given", rows and rows[0]["ncu"] is None, rows)
     result = run("audit", *slot, "--ncu", os.path.join(profiles, "kern_sum.csv"), **NO_COMPILER)
     check("ncu: no export of it", result.returncode == 3 and "Nsight Compute" in result.stderr, result.stderr)
+
+
+def real_cases(profiles):
+    """What ncu of CUDA 13.0 wrote of launches on an H200: the pages say the same of the same launches."""
+    slot = ["matmul.q4_K.prefill", "--target", "h200"]
+    ncu = {}
+    for page in "details", "raw":
+        rows = kernels(*slot, "--ncu", os.path.join(profiles, "ncu_%s_h200.csv" % page), **NO_COMPILER)
+        measured = [row["ncu"] for row in rows if row["ncu"]]
+        check("ncu of an H200: " + page, len(measured) == 1 and measured[0]["kernel"] == "mm_expand", rows)
+        ncu[page] = measured[0] if measured else {}
+    for key in "sm_busy_pct", "issue_pct", "compute_pct", "memory_pct", "dram_pct", "occupancy_pct":
+        one, other = (ncu[page].get(key) for page in ("details", "raw"))
+        check("ncu of an H200: %s of both pages" % key, one and other and abs(one - other) < 0.006, ncu)
+    check("ncu of an H200: time of both pages", abs(ncu["details"]["ms"] - ncu["raw"]["ms"]) < 1e-5, ncu)
+    stalls = [{s["stall"]: s["cycles"] for s in ncu[page]["stalls"]} for page in ("details", "raw")]
+    check("ncu of an H200: stalls of both pages", stalls[0].keys() == stalls[1].keys() and "selected" not in stalls[0]
+          and all(abs(stalls[0][k] - stalls[1][k]) < 0.006 for k in stalls[0]), stalls)
+    check("ncu of an H200: of the kernel's time before of a part", ncu["details"]["speedup_type"] == "global"
+          and ncu["details"]["rule"] == "LaunchConfiguration", ncu)
+    rows = kernels("attention.prefill", "--target", "h200", *sets("attention.prefill", variant="fap2"), "--ncu",
+                   os.path.join(profiles, "ncu_metric.csv"), **NO_COMPILER)
+    check("ncu: time asked for by name", rows and abs(rows[0]["ncu"]["ms"] - 0.5) < 1e-9
+          and rows[0]["ncu"]["launches"] == 2, rows)
 
 
 def simulated_cases():

@@ -259,6 +259,12 @@ def against_cases(folder):
                                                      "--kernels", ours], 0)
         check("against: durations of " + name, abs(wall.get("against", {}).get("then_ms", 0) - ms) < 1e-9
               and not wall["against"]["unmapped"], result)
+    ncu = os.path.join(profiles, "ncu_metric.csv")
+    wall, result = document("against: kiln's own kernels", [*shape, "--against", ncu, "--kernels", "kiln"], 0)
+    against = wall.get("against", {})
+    rows = {r["slot"]: r for r in against.get("rows", [])}
+    check("against: kiln's own kernels by slot", abs(rows["attention.prefill"]["then_ms"] - 1) < 1e-9
+          and "matmul.*.prefill" not in rows and not against["unmapped"], result)
     with open(sums, encoding="ascii") as text:
         good = text.read()
     broken = {"empty": "", "header alone": good[:good.index("60.0")], "cut": good[:good.rindex("125000.0,120000")],
