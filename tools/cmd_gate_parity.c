@@ -6,6 +6,7 @@
 #include "config/slot.h"
 #include "device/sim/sim.h"
 #include "lab/parity.h"
+#include "save.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -15,7 +16,7 @@
 struct parity_options {
     struct kiln_common common;
     struct kiln_opt_list slots;
-    const char *variant;
+    const char *variant, *save;
     int all, full;
 };
 
@@ -89,12 +90,28 @@ static void print_group(
     }
 }
 
-static enum kiln_status report(
-        const struct parity_options *o, const struct kiln_parity *parity, struct kiln_err *err) {
+// What the result was taken of: NULL where it is not kept. The trials opened devices of their own.
+static enum kiln_status origin_of(const struct parity_options *o,
+        const struct kiln_parity_params *params, json_t **origin, struct kiln_err *err) {
+    struct kiln_dev *dev;
+    if (!o->save) {
+        return KILN_STATUS_OK;
+    }
+    KILN_TRY(kiln_dev_open(&dev, params->device, params->settings, err));
+    enum kiln_status status = kiln_save_of(
+            "gate", dev, params->registry, params->config, NULL, json_object(), origin, err);
+    kiln_dev_close(dev);
+    return status;
+}
+
+static enum kiln_status report(const struct parity_options *o,
+        const struct kiln_parity_params *params, const struct kiln_parity *parity,
+        struct kiln_err *err) {
     struct kiln_gate_tally tally;
     struct kiln_buf out = {0};
     KILN_TRY(kiln_gate_start(&tally, err));
-    enum kiln_status status = KILN_STATUS_OK;
+    tally.save = o->save;
+    enum kiln_status status = origin_of(o, params, &tally.origin, err);
     for (size_t i = 0, end; i < parity->count && status == KILN_STATUS_OK; i = end) {
         for (end = i; end < parity->count && alike(&parity->trials[i], &parity->trials[end]) &&
                       status == KILN_STATUS_OK;
@@ -148,7 +165,7 @@ static enum kiln_status judge(struct parity_options *o, struct kiln_registry *re
     kiln_interrupt_catch();
     enum kiln_status status = kiln_parity_run(&parity, &params, err);
     if (status == KILN_STATUS_OK) {
-        status = report(o, &parity, err);
+        status = report(o, &params, &parity, err);
     }
     kiln_parity_finish(&parity);
     return status;
@@ -172,6 +189,7 @@ static enum kiln_status run(
                     "trials at once (default: all cores)", 1, 1024},
             {"--device", NULL, KILN_OPT_STRING, (void *)&o.common.device, "D",
                     "cpu, cuda[:N], sim[:sm_XX] or auto", 0, 0},
+            KILN_SAVE_OPTION(&o.save),
             KILN_COMMON_SIM(&o.common),
             KILN_COMMON_CONFIG(&o.common),
             KILN_COMMON_OUTPUT(&o.common),

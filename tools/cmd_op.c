@@ -6,7 +6,9 @@
 #include "device/sim/sim.h"
 #include "lab/op.h"
 #include "lab/shape.h"
+#include "save.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +18,7 @@ enum {
 
 struct op_run {
     struct kiln_common common;
-    const char *slot, *shape, *from, *role, *depths, *ubatches;
+    const char *slot, *shape, *from, *role, *depths, *ubatches, *save;
     int64_t runs, layer, seed;
     double peak; // TFLOP/s
     int once;
@@ -94,6 +96,23 @@ static enum kiln_status walk(
     return KILN_STATUS_OK;
 }
 
+static enum kiln_status keep(
+        const struct op_run *run, const struct kiln_op_setup *setup, struct kiln_err *err) {
+    json_t *saved = NULL;
+    if (!run->save) {
+        return KILN_STATUS_OK;
+    }
+    json_t *result = kiln_op_json(setup, run->results, run->n_results);
+    enum kiln_status status = kiln_save_of(
+            "op", run->dev, run->registry, run->config, NULL, json_object(), &saved, err);
+    if (status == KILN_STATUS_OK) {
+        status = kiln_save_keep(run->save, saved, result, err);
+    }
+    json_decref(saved);
+    json_decref(result);
+    return status;
+}
+
 static enum kiln_status print(
         const struct op_run *run, const struct kiln_op_setup *setup, struct kiln_err *err) {
     if (run->common.json) {
@@ -150,6 +169,7 @@ static enum kiln_status op(struct op_run *run, struct kiln_err *err) {
             .seed = (uint64_t)run->seed,
             .peak = run->peak * 1e12};
     KILN_TRY(walk(run, &setup, err));
+    KILN_TRY(keep(run, &setup, err));
     KILN_TRY(print(run, &setup, err));
     return verdict(run, err);
 }
@@ -189,8 +209,8 @@ static enum kiln_status run_op(
                     "CPU threads (default: all cores)", 1, 1024},
             {"--device", NULL, KILN_OPT_STRING, &run->common.device, "D",
                     "cpu, cuda[:N], sim[:sm_XX] or auto", 0, 0},
-            KILN_COMMON_SIM(&run->common), KILN_COMMON_CONFIG(&run->common),
-            KILN_COMMON_OUTPUT(&run->common), KILN_OPT_END};
+            KILN_SAVE_OPTION(&run->save), KILN_COMMON_SIM(&run->common),
+            KILN_COMMON_CONFIG(&run->common), KILN_COMMON_OUTPUT(&run->common), KILN_OPT_END};
     enum kiln_status status = kiln_opt_parse(cmd, table, argc, argv, &done, err);
     if (status == KILN_STATUS_OK && !done) {
         status = op(run, err);

@@ -165,6 +165,19 @@ def gate_cases(folder, base, int8, float_sums):
               ("base" in c and c["base"]["id"] != c["change"]["id"] and c["base"]["gap"] >= 0
                and c["fork"] == c["steps"] - 1) if c["fork"] >= 0 else "base" not in c, result)
     growth_cases(folder, base, shape)
+    half = os.path.join(folder, "half.ini")
+    with open(half, "w", encoding="ascii") as out:
+        out.write("[engine]\nkv_type = f16\n")
+    gate, result = document("greedy: another KV cache", ["gate", "greedy", base, half, *shape, "-n", "2"], (0, 1))
+    check("greedy: says that the KV cache is another", gate.get("regroups")
+          and gate["regrouped"] == "  base    KV cache f32\n  change  KV cache f16\n", result)
+    parity, result = document("parity", ["gate", "parity", "norm", "--device", "cpu", "--save", saved], 0)
+    kept("parity", saved, "gate", result)
+    op, result = document("op", ["op", "norm", "--shape", "m=2,n=64", "--device", "cpu", "-r", "1", "--save", saved], 0)
+    kept("op", saved, "op", result)
+    check("parity and op: judged", parity.get("passed", 0) > 0 and len(op) > 0, result)
+    for name in ("gate parity norm", "op norm --shape m=2,n=64 -r 1"):
+        case(name + ": a full disk", [*name.split(), "--device", "cpu", "--save", "/dev/full"], 3, err="/dev/full")
     case("greedy: no prompts", ["gate", "greedy", base, base, "-m", model, "--device", "cpu"], 2, err="--prompts FILE")
     tolerance = ["gate", "tolerance", base]
     gate, result = document("tolerance: the control as change",
