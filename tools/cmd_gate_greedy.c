@@ -172,7 +172,7 @@ static enum kiln_status announce(struct kiln_twin *twin, json_t **extra, struct 
             kiln_regrouped(twin, kiln_engine_ubatch(twin->engine[KILN_SIDE_BASE]), &text, err);
     if (status == KILN_STATUS_OK && text.len > 0) {
         fprintf(stderr,
-                "the change sums floats in another order, so identity cannot be expected "
+                "the change sums or rounds floats in another way, so identity cannot be expected "
                 "(`kiln gate tolerance` judges such changes):\n%s",
                 text.data);
     } else if (status == KILN_STATUS_OK) {

@@ -439,6 +439,7 @@ enum kiln_status kiln_engine_describe(
 enum kiln_status kiln_engine_sums(
         struct kiln_engine *engine, int64_t rows, struct kiln_buf *text, struct kiln_err *err) {
     struct kiln_schedule *schedule;
+    kiln_buf_printf(text, "KV cache %s\n", engine->rt->kv_dtype == KILN_DTYPE_F32 ? "f32" : "f16");
     KILN_TRY(kiln_engine_body(
             engine, rows < engine->ubatch ? rows : engine->ubatch, &schedule, err));
     kiln_schedule_sums(schedule, text);

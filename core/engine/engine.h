@@ -74,7 +74,8 @@ KILN_MUST_CHECK enum kiln_status kiln_engine_eval_all(struct kiln_engine *engine
 KILN_MUST_CHECK enum kiln_status kiln_engine_describe(
         struct kiln_engine *engine, int64_t rows, struct kiln_buf *text, struct kiln_err *err);
 
-// In which order they sum floats, a line a step: see kiln_schedule_sums.
+// What numbers depend on: the KV cache's type and in which order floats are summed, a line a step:
+// see kiln_schedule_sums.
 KILN_MUST_CHECK enum kiln_status kiln_engine_sums(
         struct kiln_engine *engine, int64_t rows, struct kiln_buf *text, struct kiln_err *err);
 

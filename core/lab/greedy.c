@@ -136,20 +136,20 @@ static int has_line(const char *text, const char *line, size_t len) {
     return 0;
 }
 
-// Appends the lines of `ours` that `theirs` does not have, once each, each behind `mark`.
+// Appends the lines of `ours` that `theirs` does not have, each behind `mark`, once.
 static void own_lines(
         const char *ours, const char *theirs, const char *mark, struct kiln_buf *text) {
-    struct kiln_buf seen = {0};
     while (*ours) {
         size_t n = strcspn(ours, "\n");
-        if (!has_line(theirs, ours, n) && !has_line(seen.data ? seen.data : "", ours, n)) {
-            kiln_buf_printf(&seen, "%.*s\n", (int)n, ours);
-            kiln_buf_printf(text, "%s%.*s\n", mark, (int)n, ours);
+        char *line = kiln_asprintf("%s%.*s", mark, (int)n, ours);
+        text->failed |= !line;
+        if (line && !has_line(theirs, ours, n) &&
+                !has_line(text->data ? text->data : "", line, strlen(line))) {
+            kiln_buf_printf(text, "%s\n", line);
         }
+        kiln_free(line);
         ours += n + (ours[n] != 0);
     }
-    text->failed |= seen.failed;
-    kiln_buf_finish(&seen);
 }
 
 enum kiln_status kiln_regrouped(
@@ -172,6 +172,9 @@ enum kiln_status kiln_regrouped(
         }
         kiln_buf_finish(&sums[0]);
         kiln_buf_finish(&sums[1]);
+    }
+    if (status == KILN_STATUS_OK && text->failed) {
+        status = kiln_err_nomem(err, "the orders of sums");
     }
     return status;
 }
