@@ -35,8 +35,8 @@ KILN_MUST_CHECK enum kiln_status kiln_greedy_compare(struct kiln_twin *twin, con
 void kiln_greedy_finish(struct kiln_greedy *result); // a zeroed one is fine
 
 // Appends which orders of float sums, or type of the KV cache, one side has and the other has not
-// (kiln_engine_sums), a line each: "  base    attention.prefill fa:tkv32"; nothing when they are the
-// same, so that identity can be expected. rows: of a prefill chunk.
+// (kiln_engine_sums), a line each: "  base    attention.prefill fa:tkv32"; nothing when they are
+// the same, so that identity can be expected. rows: of a prefill chunk.
 KILN_MUST_CHECK enum kiln_status kiln_regrouped(
         struct kiln_twin *twin, int64_t rows, struct kiln_buf *text, struct kiln_err *err);
 
