@@ -225,7 +225,8 @@ static enum kiln_status list_trials(struct kiln_parity *parity,
     }
     if (parity->count == 0) {
         return kiln_err_set(err, KILN_STATUS_USAGE,
-                "no variant to judge: none that runs on %s fills the slots asked for",
+                "no variant to judge: none that runs on %s fills the slots asked for; --device sim "
+                "runs the CUDA ones without a GPU",
                 device->target);
     }
     return KILN_STATUS_OK;
