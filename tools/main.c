@@ -50,6 +50,7 @@ static void print_overview(FILE *out) {
                  "  KILN_PLUGIN_PATH  folders with plugins, separated by ':'\n"
                  "  KILN_CACHE_DIR    where compiled kernels are kept\n"
                  "  KILN_LEDGER       the ledger of `kiln record`\n"
+                 "  KILN_CUDA         the CUDA driver library, instead of libcuda.so.1\n"
                  "  KILN_NVRTC        CUDA's runtime compiler: the library or its folder\n"
                  "  KILN_NO_COMPILE   1: a kernel that is not in the cache is an error\n"
                  "  KILN_MODEL_DIR    where tools/fetch-model keeps models\n"

@@ -52,6 +52,24 @@ def complete(folder, *words):
     return result.stdout.split()
 
 
+def environment_cases():
+    """The README's table, the page and the overview have the same variables, what the program reads among them."""
+    names = {}
+    for file, pattern in (("README.md", r"^\| `(KILN_\w+|NVTX_\w+)` \|"), ("docs/kiln.1", r"^\.It Ev (\w+)$")):
+        with open(os.path.join(source, file), encoding="utf-8") as text:
+            names[file] = set(re.findall(pattern, text.read(), re.M))
+    overview = subprocess.run([kiln, "--help"], capture_output=True, text=True, timeout=60, check=False).stdout
+    names["--help"] = set(re.findall(r"^  ([A-Z][A-Z0-9_]+) ", overview, re.M))
+    read = {"NVTX_INJECTION64_PATH", "KILN_MODEL_DIR"}  # read by NVTX, and by a script
+    for folder, _, files in [*os.walk(os.path.join(source, "core")), *os.walk(os.path.join(source, "tools"))]:
+        for file in files:
+            if file.endswith(".c"):
+                with open(os.path.join(folder, file), encoding="utf-8") as text:
+                    read |= set(re.findall(r'getenv\("(KILN_\w+)"\)', text.read()))
+    for place, found in names.items():
+        check("variables of " + place, read <= found and found == names["README.md"], (read - found, found))
+
+
 def page_cases(commands):
     path = os.path.join(source, "docs/kiln.1")
     with open(path, encoding="ascii") as file:
@@ -124,6 +142,7 @@ def completion_cases(commands, folder):
 
 found = list(all_commands())
 check("there are commands to look at", len(found) >= 14 and all(options for _, options in found))
+environment_cases()
 page_cases(found)
 refusal_cases()
 with tempfile.TemporaryDirectory() as temporary:

@@ -244,7 +244,7 @@ static void run_all(struct shape shape, int64_t s, int64_t first, int64_t behind
     attention_finish(&a);
 }
 
-// B12: ratios of heads that are no power of two, with several KV heads.
+// Ratios of heads that are no power of two, with several KV heads.
 static void cpu_attention_agrees_for_every_head_ratio(void **state) {
     (void)state;
     static const int heads[][2] = {{1, 1}, {2, 2}, {3, 1}, {6, 2}, {8, 2}, {15, 5}, {15, 3},
@@ -269,7 +269,7 @@ static void cpu_attention_agrees_for_every_head_size(void **state) {
     }
 }
 
-// B13: lengths around tile borders; NaN behind the last key.
+// Lengths around tile borders; NaN behind the last key.
 static void cpu_attention_agrees_for_every_length(void **state) {
     (void)state;
     static const int64_t lengths[] = {
@@ -284,7 +284,7 @@ static void cpu_attention_agrees_for_every_length(void **state) {
     }
 }
 
-// B14: fewer queries than keys, and more: rows before the first key see nothing and give zeros.
+// Fewer queries than keys, and more: rows before the first key see nothing and give zeros.
 static void cpu_attention_aligns_queries_with_the_last_keys(void **state) {
     (void)state;
     struct shape shape = {.heads = 4, .kv_heads = 2, .size = 32};
@@ -296,7 +296,7 @@ static void cpu_attention_aligns_queries_with_the_last_keys(void **state) {
     run_all(shape, 2, -2, 1);
 }
 
-// B15, and B13's window that masks the whole first tile.
+// Windows, and one that masks the whole first tile.
 static void cpu_attention_agrees_with_a_window(void **state) {
     (void)state;
     static const int windows[] = {1, 31, 32, 33, 64, 128, 1024};
@@ -390,7 +390,7 @@ static void cpu_attention_repeats_bit_for_bit(void **state) {
     }
 }
 
-// B14: chunked equals one go, here even bit for bit, since a row's sums depend on its position
+// Chunked equals one go, here even bit for bit, since a row's sums depend on its position
 // alone.
 static void cpu_attention_chunks_give_the_bits_of_one_go(void **state) {
     (void)state;

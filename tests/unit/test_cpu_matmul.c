@@ -209,7 +209,7 @@ static void cpu_matmul_agrees_with_f64_for_row_counts(void **state) {
     }
 }
 
-// B18: an odd, large number of weight rows. The whole is compared with the same rows in another
+// An odd, large number of weight rows. The whole is compared with the same rows in another
 // place of the matrix.
 static void cpu_matmul_fills_every_row_of_a_large_odd_matrix(void **state) {
     (void)state;
@@ -335,7 +335,7 @@ static void cpu_dequant_small_blocks_give_the_derived_values(void **state) {
     check_block(&exec_types[6], block, expected);
 }
 
-// B20: the split 6-bit scales and minimums.
+// The split 6-bit scales and minimums.
 static void cpu_dequant_q4_K_scales_are_split(void **state) {
     (void)state;
     static const unsigned char scales[] = {
@@ -411,7 +411,7 @@ static void cpu_dequant_f16_covers_every_kind_of_number(void **state) {
     }
 }
 
-// B19: large sums of activations, and a row of zeros.
+// Large sums of activations, and a row of zeros.
 static void cpu_matmul_large_and_zero_activations_stay_finite(void **state) {
     (void)state;
     static const float values[] = {2047, 2048, -2048, 100000, 0};

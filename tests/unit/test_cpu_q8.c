@@ -417,7 +417,7 @@ static float *dense_weights(const struct product *p) {
     return dense;
 }
 
-// B19: sums of the activations that leave f16, and a row of zeros.
+// Sums of the activations that leave f16, and a row of zeros.
 static void cpu_q8_large_and_zero_activations_stay_finite(void **state) {
     (void)state;
     static const float values[] = {2047, 2048, -2048, 100000, 0};

@@ -48,7 +48,7 @@ static size_t row_bytes(uint32_t dtype, size_t n) {
 
 static void quant_reads_scales_of_q4_k(void **state) {
     (void)state;
-    // Field report B20: scales and minimums of groups 4 to 7 lie split.
+    // Scales and minimums of groups 4 to 7 lie split.
     static const uint8_t scale_bytes[12] = {
             0x41, 0x82, 0xC3, 0xC4, 0x45, 0x86, 0xC7, 0x88, 0x41, 0x82, 0xC3, 0x1F};
     static const uint8_t want_scales[8] = {1, 2, 3, 4, 17, 34, 51, 63};
