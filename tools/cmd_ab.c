@@ -250,10 +250,7 @@ static enum kiln_status run(
     kiln_common_init(&o.common);
     int done;
     const struct kiln_opt table[] = {
-            {"BASE.ini", NULL, KILN_OPT_ENTRY, (void *)&o.files[KILN_SIDE_BASE], NULL,
-                    "what is in force now", 0, 0},
-            {"CHANGE.ini", NULL, KILN_OPT_ENTRY, (void *)&o.files[KILN_SIDE_CHANGE], NULL,
-                    "what is to be judged", 0, 0},
+            KILN_TWIN_FILES(o.files),
             {"ROUND", NULL, KILN_OPT_REST, &o.rounds, NULL,
                     "with --history: rounds, all by default", 0, 0},
             {"--history", NULL, KILN_OPT_FLAG, &o.history, NULL,

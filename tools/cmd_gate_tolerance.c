@@ -95,16 +95,9 @@ static enum kiln_status judge(
         const struct tolerance_options *o, struct kiln_twin_run *run, struct kiln_err *err) {
     struct kiln_twin *twin = &run->twin;
     struct kiln_prompts prompts;
-    struct kiln_gate_tally tally = {0};
+    struct kiln_gate_tally tally;
     struct kiln_tolerance sum = {0};
-    enum kiln_status status = kiln_prompts_read(&prompts, o->prompts, twin->model->tokenizer, err);
-    if (status == KILN_STATUS_OK) {
-        status = kiln_gate_start(&tally, err);
-        tally.save = o->save;
-    }
-    if (status == KILN_STATUS_OK) {
-        status = kiln_twin_run_origin(run, "gate", o->save, &tally.origin, err);
-    }
+    enum kiln_status status = kiln_gate_start_twin(&tally, &prompts, run, o->prompts, o->save, err);
     if (status == KILN_STATUS_OK) {
         status = run_prompts(o, twin, &prompts, &tally, &sum, err);
     }
@@ -126,10 +119,7 @@ static enum kiln_status run(
     kiln_common_init(&o.common);
     int done;
     const struct kiln_opt table[] = {
-            {"BASE.ini", NULL, KILN_OPT_ENTRY, (void *)&o.files[KILN_SIDE_BASE], NULL,
-                    "what is in force now", 0, 0},
-            {"CHANGE.ini", NULL, KILN_OPT_ENTRY, (void *)&o.files[KILN_SIDE_CHANGE], NULL,
-                    "what is to be judged", 0, 0},
+            KILN_TWIN_FILES(o.files),
             {"--control", NULL, KILN_OPT_STRING, (void *)&o.files[KILN_SIDE_CONTROL], "FILE",
                     "INI of a regrouping known to be harmless: it sets the bound", 0, 0},
             {"--bound", NULL, KILN_OPT_NUMBER, &o.bound, "GAP",

@@ -2,7 +2,9 @@
 #include "gate.h"
 
 #include "common.h"
+#include "lab/prompts.h"
 #include "save.h"
+#include "twin_run.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -12,6 +14,16 @@ static const char *const result_names[] = {"passed", "failed", "skipped"};
 enum kiln_status kiln_gate_start(struct kiln_gate_tally *tally, struct kiln_err *err) {
     *tally = (struct kiln_gate_tally){.cases = json_array()};
     return tally->cases ? KILN_STATUS_OK : kiln_err_nomem(err, "the cases of a gate");
+}
+
+enum kiln_status kiln_gate_start_twin(struct kiln_gate_tally *tally, struct kiln_prompts *prompts,
+        const struct kiln_twin_run *run, const char *prompts_path, const char *save,
+        struct kiln_err *err) {
+    *tally = (struct kiln_gate_tally){0};
+    KILN_TRY(kiln_prompts_read(prompts, prompts_path, run->twin.model->tokenizer, err));
+    KILN_TRY(kiln_gate_start(tally, err));
+    tally->save = save;
+    return kiln_twin_run_origin(run, "gate", save, &tally->origin, err);
 }
 
 void kiln_gate_finish(struct kiln_gate_tally *tally) {

@@ -5,6 +5,8 @@
 #include "cmd.h"
 
 struct json_t;
+struct kiln_prompts;
+struct kiln_twin_run;
 
 struct kiln_gate_tally {
     struct json_t *cases; // array
@@ -22,6 +24,12 @@ enum kiln_gate_result {
 KILN_MUST_CHECK enum kiln_status kiln_gate_start(
         struct kiln_gate_tally *tally, struct kiln_err *err);
 void kiln_gate_finish(struct kiln_gate_tally *tally); // a zeroed one is fine
+
+// What a gate of two configs starts with: the prompts of a file, and a tally whose document is kept
+// at `save` (NULL: nowhere). The caller finishes both, whatever is returned.
+KILN_MUST_CHECK enum kiln_status kiln_gate_start_twin(struct kiln_gate_tally *tally,
+        struct kiln_prompts *prompts, const struct kiln_twin_run *run, const char *prompts_path,
+        const char *save, struct kiln_err *err);
 
 // Counts a case. Takes `detail`, an object (NULL: out of memory), and gives it the member "result".
 KILN_MUST_CHECK enum kiln_status kiln_gate_case(struct kiln_gate_tally *tally,

@@ -13,6 +13,15 @@ struct kiln_twin_run {
     struct kiln_twin twin;
 };
 
+// Table rows of a command line that begins BASE.ini CHANGE.ini.
+#define KILN_TWIN_FILES(files) \
+    {"BASE.ini", NULL, KILN_OPT_ENTRY, (void *)&(files)[KILN_SIDE_BASE], NULL, \
+            "what is in force now", 0, 0}, \
+    { \
+        "CHANGE.ini", NULL, KILN_OPT_ENTRY, (void *)&(files)[KILN_SIDE_CHANGE], NULL, \
+                "what is to be judged", 0, 0 \
+    }
+
 // files[side]: the INI file of each side; NULL is KILN_STATUS_USAGE but for the control. Ctrl-C is
 // caught from here on.
 KILN_MUST_CHECK enum kiln_status kiln_twin_run_open(struct kiln_twin_run *run,
