@@ -84,6 +84,13 @@ void kiln_common_init(struct kiln_common *common);
         "--device", NULL, KILN_OPT_STRING, &(c)->device, "D", \
                 "cpu, cuda[:N], sim[:sm_XX] or auto", 0, 0 \
     }
+// Of a command that compiles the kernels of an engine and runs none.
+#define KILN_COMMON_COMPILE(c) \
+    {"-t", "--threads", KILN_OPT_INT, &(c)->threads, "N", "compiles at once (default: all cores)", \
+            1, 1024}, \
+    { \
+        "-c", "--ctx", KILN_OPT_INT, &(c)->ctx, "N", "context length in tokens", 16, 1048576 \
+    }
 #define KILN_COMMON_GRAPH(c) \
     { \
         "--graph", NULL, KILN_OPT_STRING, &(c)->graph, "STATE", \
