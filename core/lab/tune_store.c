@@ -26,6 +26,7 @@ enum {
     VERSION = 1,              // of the tables
     BUSY_MS = 60000,          // that a write waits for another's
     CLAIM_HOURS = 1,          // that a claim of another machine holds
+    EXITING = 4,              // PF_EXITING of a process's flags
 };
 
 struct kiln_tune_store {
@@ -95,9 +96,12 @@ static int64_t pragma(const struct kiln_tune_store *store, const char *sql) {
 
 // ---- Opening ------------------------------------------------------------------------------------
 
-// "host:pid:start", which no other process ever has.
+// When it began, counted from 1, as no other process of its number ever has. 0: it has ended, though its parent may
+// not have asked how yet, or its memory is still being given back.
 static unsigned long long start_of(long pid) {
-    char path[64], text[1024];
+    char path[64], text[1024], state = 'X';
+    unsigned long long start = 0;
+    unsigned flags = 0;
     (void)snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
     FILE *file = fopen(path, "re");
     size_t n = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
@@ -108,8 +112,12 @@ static unsigned long long start_of(long pid) {
     const char *at = strrchr(text, ')'); // the name before may hold anything
     for (int field = 2; at && field < 22; field++) {
         at = strchr(at + 1, ' ');
+        state = at && field == 2 ? at[1] : state;
+        flags = at && field == 8 ? (unsigned)strtoul(at + 1, NULL, 10) : flags;
+        start = at && field == 21 ? strtoull(at + 1, NULL, 10) : start;
     }
-    return at ? strtoull(at + 1, NULL, 10) : 0;
+    int ended = state == 'Z' || state == 'X' || (flags & EXITING) != 0;
+    return ended ? 0 : start + 1;
 }
 
 static void name_owner(char *owner, size_t size) {
@@ -132,7 +140,8 @@ static int is_alive(const char *owner, int64_t at) {
     char *end;
     long pid = strtol(colon + 1, &end, 10);
     unsigned long long start = *end == ':' ? strtoull(end + 1, NULL, 10) : 0;
-    return pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM) && start_of(pid) == start;
+    return pid > 0 && start > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM) &&
+           start_of(pid) == start;
 }
 
 static int is_broken(int code) {
