@@ -20,7 +20,8 @@
 
 enum {
     BATCH_MAX = 64,
-    METHOD = 1, // of measuring: results of another are not compared
+    COMPILE_TIMES = 4, // the timeout of a measurement is that of a compile
+    METHOD = 1,        // of measuring: results of another are not compared
 };
 
 // Candidates whose kernels are compiled together.
@@ -702,7 +703,8 @@ static enum kiln_status open_sweep(struct sweep *sweep, struct kiln_err *err) {
             .threads = p->settings->threads};
     const struct kiln_tune_compiler_params compiler = {.jit = &jit,
             .device = &sweep->tune->device.desc,
-            .ptx = strncmp(sweep->tune->id, "sim", 3) == 0};
+            .ptx = strncmp(sweep->tune->id, "sim", 3) == 0,
+            .seconds = COMPILE_TIMES * p->timeout};
     const struct kiln_tune_child_params child = {.argv = p->worker,
             .memory_limit = p->memory_limit,
             .start_seconds = 120,

@@ -1,5 +1,6 @@
-// tune_compile: kernels of candidates, compiled on all cores by a thread of its own while the
-// device measures others. What is compiled is in the kernel cache, where the worker finds it.
+// tune_compile: kernels of candidates, compiled on all cores by processes of their own while the
+// device measures others. What is compiled is in the kernel cache, where the worker finds it. A
+// compiler that crashes or hangs costs the candidate that it was at.
 #ifndef KILN_LAB_TUNE_COMPILE_H
 #define KILN_LAB_TUNE_COMPILE_H
 
@@ -27,6 +28,7 @@ struct kiln_tune_compiler_params {
     const struct kiln_jit_params *jit;
     const struct kiln_device *device; // outlives the compiler
     int ptx;                          // as sim wants them
+    double seconds;                   // that a candidate's kernels may take; 0: any
 };
 KILN_MUST_CHECK enum kiln_status kiln_tune_compiler_create(struct kiln_tune_compiler **compiler,
         const struct kiln_tune_compiler_params *params, struct kiln_err *err);

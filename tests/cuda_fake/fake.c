@@ -9,14 +9,21 @@
 //   FAKE_CUDA_FAIL    "SYMBOL N CODE": the N-th call of that function fails with CODE (N 0: every
 //                     one); from 700 on every later call of the work's functions fails with it too,
 //                     as the driver's do, while the variable is there
+//   FAKE_NVRTC_CRASH  text: the compile of a source that has it crashes
+//   FAKE_NVRTC_HANG   text: the compile of a source that has it never ends
 //   FAKE_CUDA_LOG     file for what is written at exit: "SYMBOL CALLS" a line, then "bytes LEFT"
+#ifndef _GNU_SOURCE
+#    define _GNU_SOURCE // usleep
+#endif
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define API __attribute__((visibility("default")))
 
@@ -414,6 +421,7 @@ PLAIN(cuTensorMapEncodeTiled, void *map) {
 struct program {
     size_t len;
     char ptx[2000];
+    int crashes, hangs;
 };
 
 // The name in front of the first '(' that is not of __launch_bounds__.
@@ -472,6 +480,11 @@ PLAIN(nvrtcCreateProgram, void **program, const char *text, const char *name, in
         add_kernel(made, at + strlen(word));
     }
     *program = made;
+    if (made) {
+        const char *crash = getenv("FAKE_NVRTC_CRASH"), *hang = getenv("FAKE_NVRTC_HANG");
+        made->crashes = crash && strstr(text, crash);
+        made->hangs = hang && strstr(text, hang);
+    }
     return made ? 0 : OUT_OF_MEMORY;
 }
 
@@ -481,8 +494,13 @@ PLAIN(nvrtcDestroyProgram, void **program) {
     return 0;
 }
 
-PLAIN(nvrtcCompileProgram, void *program, int n, const char *const *options) {
-    (void)program;
+PLAIN(nvrtcCompileProgram, const struct program *program, int n, const char *const *options) {
+    while (program->hangs) {
+        (void)usleep(1000);
+    }
+    if (program->crashes) {
+        (void)raise(SIGSEGV);
+    }
     (void)n;
     (void)options;
     return called("nvrtcCompileProgram");

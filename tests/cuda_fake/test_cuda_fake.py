@@ -102,6 +102,26 @@ def memory_cases(runs):
             result.stderr), result.stderr)
 
 
+def compile_cases(runs):
+    """A compiler that crashes or hangs costs a sweep the candidate that it was at."""
+    result = runs.kiln("tune", "attention.prefill", "--device", "cuda", "--shape", "m=16,h=2,hkv=1,hd=64", "--space",
+                       "variant=fap2 FA_TKV=16,48,64,80 *=default", "--timeout", "1", "--json", "--out", "-", "--store",
+                       os.path.join(runs.folder, "tune.db"), FAKE_NVRTC_CRASH="#define FA_TKV 80",
+                       FAKE_NVRTC_HANG="#define FA_TKV 48")
+    try:
+        candidates = json.loads(result.stdout)["problems"][0]["candidates"]
+    except (ValueError, LookupError):
+        candidates = []
+    found = {c["geometry"]["FA_TKV"]: (c["status"], c["cause"] or "") for c in candidates}
+    check("a sweep outlives its compiler", {16, 48, 64, 80} <= set(found), result.stdout + result.stderr)
+    check("a crash costs one candidate", found.get(80, [""])[0] == "compile" and "crashed: signal 11" in found[80][1],
+          str(found))
+    check("a hang costs one candidate", found.get(48, [""])[0] == "compile" and "not done within 4 s" in found[48][1],
+          str(found))
+    check("the others were run", all(found.get(n, ["compile"])[0] not in ("compile", "running") for n in (16, 64)),
+          str(found))
+
+
 def fault_cases(runs):
     out = os.path.join(runs.folder, "tokens")
     calls = good_run(runs, "a run to count calls")[1]
@@ -170,6 +190,7 @@ with tempfile.TemporaryDirectory() as scratch:
     all_runs = Runs(scratch)
     graph_cases(all_runs)
     memory_cases(all_runs)
+    compile_cases(all_runs)
     fault_cases(all_runs)
     shared_cases(all_runs)
     refusal_cases(all_runs)
