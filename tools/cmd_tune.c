@@ -259,11 +259,16 @@ static enum kiln_status conclude(
         return KILN_STATUS_OK;
     }
     if (o->common.model) {
-        int holds = 0;
-        KILN_TRY(kiln_tune_check_on_wall(&o->common, tune, &holds, err));
-        if (!holds) {
+        enum kiln_verdict verdict = KILN_VERDICT_NEUTRAL;
+        KILN_TRY(kiln_tune_check_on_wall(&o->common, tune, &verdict, err));
+        if (verdict == KILN_VERDICT_REVERT) {
             return kiln_err_set(err, KILN_STATUS_CHECK,
                     "the kernels win alone and not in the model, so nothing is written");
+        }
+        if (verdict != KILN_VERDICT_LAND) {
+            fprintf(stderr, "kiln: no faster in the model beyond noise: what is bound stays and "
+                            "nothing is written\n");
+            return KILN_STATUS_OK;
         }
     }
     char *path = o->out ? kiln_strdup(o->out) : default_out(tune);

@@ -8,9 +8,9 @@
 
 // The winners in a whole model (common->model): greedy tokens of base and change against each
 // other, then an interleaved A/B on the wall of a prefill of 512 tokens or of a decode, whichever
-// the slot is in. Prints what it finds to stderr. *holds: tokens agree or the tolerance gate
-// passes, and the wall is not slower. Nothing to check (no winner but the base) holds.
+// the slot is in. Prints what it finds to stderr. *verdict: of the wall; REVERT as well when the
+// tokens fork where the base is sure. Nothing to check (no winner but the base): LAND.
 KILN_MUST_CHECK enum kiln_status kiln_tune_check_on_wall(const struct kiln_common *common,
-        const struct kiln_tune *tune, int *holds, struct kiln_err *err);
+        const struct kiln_tune *tune, enum kiln_verdict *verdict, struct kiln_err *err);
 
 #endif

@@ -38,8 +38,8 @@ static enum kiln_status compare_tokens(
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status compare_wall(
-        struct kiln_twin *twin, const struct kiln_tune *tune, int *slower, struct kiln_err *err) {
+static enum kiln_status compare_wall(struct kiln_twin *twin, const struct kiln_tune *tune,
+        enum kiln_verdict *verdict, struct kiln_err *err) {
     int decode = strstr(tune->params->slot, ".decode") != NULL;
     struct kiln_ab ab;
     const struct kiln_ab_params params = {
@@ -50,7 +50,7 @@ static enum kiln_status compare_wall(
             .stop = kiln_interrupted};
     enum kiln_status status = kiln_ab_run(twin, &params, &ab, err);
     if (status == KILN_STATUS_OK) {
-        *slower = ab.effect.verdict == KILN_VERDICT_REVERT;
+        *verdict = ab.effect.verdict;
         fprintf(stderr, "kiln: the wall of %s: %+.2f %% (%+.2f to %+.2f), %s\n",
                 decode ? "a decode" : "a prefill", ab.effect.median, ab.effect.interval.low,
                 ab.effect.interval.high, kiln_verdict_name(ab.effect.verdict));
@@ -60,28 +60,28 @@ static enum kiln_status compare_wall(
 }
 
 static enum kiln_status compare(const struct kiln_common *common, const struct kiln_tune *tune,
-        const char *const files[KILN_SIDES], int *holds, struct kiln_err *err) {
+        const char *const files[KILN_SIDES], enum kiln_verdict *verdict, struct kiln_err *err) {
     struct kiln_twin_run run;
     struct kiln_common own = *common;
-    int same = 0, slower = 0;
+    int same = 0;
     own.device = tune->id;
     own.ctx = own.ctx > 0 ? own.ctx : 1024;
     KILN_TRY(kiln_twin_run_open(&run, &own, files, err));
     enum kiln_status status = compare_tokens(&run.twin, &same, err);
     if (status == KILN_STATUS_OK) {
-        status = compare_wall(&run.twin, tune, &slower, err);
+        status = compare_wall(&run.twin, tune, verdict, err);
     }
-    *holds = same && !slower;
+    *verdict = same ? *verdict : KILN_VERDICT_REVERT;
     kiln_twin_run_close(&run);
     return status;
 }
 
 enum kiln_status kiln_tune_check_on_wall(const struct kiln_common *common,
-        const struct kiln_tune *tune, int *holds, struct kiln_err *err) {
+        const struct kiln_tune *tune, enum kiln_verdict *verdict, struct kiln_err *err) {
     struct kiln_buf text = {0};
     size_t sections = 0;
     char dir[] = "/tmp/kiln-tune-XXXXXX";
-    *holds = 1;
+    *verdict = KILN_VERDICT_LAND;
     enum kiln_status status = kiln_tune_ini(tune, "", &text, &sections, err);
     if (status != KILN_STATUS_OK || sections == 0) {
         kiln_buf_finish(&text);
@@ -99,7 +99,7 @@ enum kiln_status kiln_tune_check_on_wall(const struct kiln_common *common,
     }
     if (status == KILN_STATUS_OK) {
         const char *const sides[KILN_SIDES] = {files[0], files[1], NULL};
-        status = compare(common, tune, sides, holds, err);
+        status = compare(common, tune, sides, verdict, err);
     }
     for (int i = 0; i < 2; i++) {
         if (files[i]) {

@@ -6,6 +6,7 @@ usage: test_tune.py KILN FOLDER_OF_TUNELAB SOURCE_ROOT. Exit status 1 when a cas
 """
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -80,6 +81,19 @@ def winner(folder):
           and text.count("[activation/tuned]") == 1 and "; tuned: activation, m=64" in text, text)
     shown = run("config", "check", "--plugin-dir", plugins, "--config", out)
     check("winner: the file loads", shown.returncode == 0, shown.stderr)
+
+
+def wall(folder):
+    """What wins alone is written only where it wins in the model too, whichever of the two this machine finds."""
+    out = os.path.join(folder, "wall.ini")
+    result = tune(folder, "-m", os.path.join(source, "tests/golden/tiny/llama-quant-q8_0.gguf"), "--shape", "m=64,k=2048",
+                  "--space", "variant=tiles FA_TKV=16,128", "--set", "activation.FA_TKV=128", "-r", "15", out=out)
+    said = re.search(r"the wall of a prefill: .*, (\w+)$", result.stderr, re.MULTILINE)
+    verdict = said.group(1) if said else "none"
+    check("wall: " + verdict, result.returncode == (1 if verdict == "REVERT" else 0)
+          and os.path.exists(out) == (verdict == "LAND")
+          and ("nothing is written" in result.stderr) == (verdict in ("NEUTRAL", "REVERT")),
+          (result.returncode, os.listdir(folder), result.stderr[-900:]))
 
 
 def ties(folder):
@@ -218,7 +232,7 @@ def at_start(folder):
           untuned.stderr)
 
 
-for case in (illnesses, winner, ties, kills, many, stores, formats, at_start):
+for case in (illnesses, winner, wall, ties, kills, many, stores, formats, at_start):
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["KILN_CACHE_DIR"] = os.path.join(scratch, "cache")
         case(scratch)
