@@ -231,6 +231,22 @@ static enum kiln_status sweep(struct start *start, const struct target *target, 
     return status;
 }
 
+// What cannot be swept stays as it is bound; the others are swept all the same.
+static enum kiln_status sweep_or_leave(struct start *start, const struct target *target,
+        double budget, struct kiln_tune_store *store, struct kiln_buf *text, struct kiln_err *err) {
+    struct kiln_err cause = {0};
+    enum kiln_status status = sweep(start, target, budget, store, text, &cause);
+    if (status == KILN_STATUS_INTERRUPTED || status == KILN_STATUS_NOMEM) {
+        *err = cause;
+        return status;
+    }
+    if (status != KILN_STATUS_OK) {
+        kiln_log(KILN_LOG_WARN, "%s (%s) stays as it is bound: %s", target->slot,
+                target->variant->name, cause.text);
+    }
+    return KILN_STATUS_OK;
+}
+
 static enum kiln_status sweep_all(struct start *start, const char *path, struct kiln_err *err) {
     double until = kiln_clock_seconds() + (double)kiln_config_settings(start->config)->tune_budget;
     struct kiln_tune_store *store = NULL;
@@ -241,8 +257,8 @@ static enum kiln_status sweep_all(struct start *start, const char *path, struct 
     for (size_t i = 0; i < start->n_targets && status == KILN_STATUS_OK; i++) {
         double left = until - kiln_clock_seconds();
         if (left > 0) {
-            status = sweep(start, &start->targets[i], left / (double)(start->n_targets - i), store,
-                    &text, err);
+            status = sweep_or_leave(start, &start->targets[i],
+                    left / (double)(start->n_targets - i), store, &text, err);
         }
     }
     if (status == KILN_STATUS_OK) {
