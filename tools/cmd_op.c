@@ -7,6 +7,7 @@
 #include "lab/op.h"
 #include "lab/shape.h"
 #include "save.h"
+#include "sim_report.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -47,6 +48,7 @@ static enum kiln_status open_device(struct op_run *run, struct kiln_err *err) {
     KILN_TRY(kiln_common_config(&run->common, run->registry, &run->config, err));
     struct kiln_dev_settings settings = kiln_session_dev_settings(run->config);
     settings.stop = kiln_interrupted;
+    settings.sim_counters = run->common.json;
     if (run->common.sim_checks) {
         KILN_TRY(kiln_sim_check_parse(run->common.sim_checks, &settings.sim_checks, err));
     }
@@ -113,10 +115,21 @@ static enum kiln_status keep(
     return status;
 }
 
+// On sim with what the kernels of all calls did, by kernel, line and site.
+static enum kiln_status print_json(
+        const struct op_run *run, const struct kiln_op_setup *setup, struct kiln_err *err) {
+    struct kiln_sim_report *report = kiln_sim_dev_report(run->dev);
+    json_t *document = kiln_op_json(setup, run->results, run->n_results);
+    if (document && report) {
+        json_object_set_new(document, "sim", kiln_sim_report_json(report));
+    }
+    return kiln_out_json(document, err);
+}
+
 static enum kiln_status print(
         const struct op_run *run, const struct kiln_op_setup *setup, struct kiln_err *err) {
     if (run->common.json) {
-        return kiln_out_json(kiln_op_json(setup, run->results, run->n_results), err);
+        return print_json(run, setup, err);
     }
     struct kiln_buf text = {0};
     if (run->n_results > 1) {

@@ -81,20 +81,22 @@ static void copy_name(char *to, size_t size, const char *from) {
     snprintf(to, size, "%s", from ? from : "");
 }
 
-static struct kiln_behaviour_site site_of(const struct kiln_sim_site *site) {
+// What a site does in global or in shared memory: cp.async does both.
+static struct kiln_behaviour_site site_of(const struct kiln_sim_site *site, int global) {
     const struct kiln_sim_counts *c = &site->counts;
-    const uint64_t shared = c->shared_loads + c->shared_stores;
-    const uint64_t requests = shared + c->global_loads + c->global_stores;
     const uint64_t ideal = c->shared_load_ideal + c->shared_store_ideal;
-    const double n = requests > 0 ? (double)requests : 1;
-    struct kiln_behaviour_site s = {.line = site->line,
-            .global = shared == 0,
-            .requests = requests,
-            .ways = c->shared_ways,
-            .wavefronts = 1,
-            .sectors = (double)(c->global_load_sectors + c->global_store_sectors) / n,
-            .bytes = (double)(c->global_load_bytes + c->global_store_bytes) / n};
-    if (ideal > 0) {
+    struct kiln_behaviour_site s = {
+            .line = site->line, .global = global, .ways = 0, .wavefronts = 1};
+    if (global) {
+        s.requests = c->global_loads + c->global_stores;
+        const double n = s.requests > 0 ? (double)s.requests : 1;
+        s.sectors = (double)(c->global_load_sectors + c->global_store_sectors) / n;
+        s.bytes = (double)(c->global_load_bytes + c->global_store_bytes) / n;
+    } else {
+        s.requests = c->shared_loads + c->shared_stores;
+        s.ways = c->shared_ways;
+    }
+    if (!global && ideal > 0) {
         s.wavefronts =
                 (double)(c->shared_load_wavefronts + c->shared_store_wavefronts) / (double)ideal;
     }
@@ -113,9 +115,9 @@ static void merge(struct kiln_behaviour_site *to, const struct kiln_behaviour_si
     to->requests += from->requests;
 }
 
-static enum kiln_status add_site(
-        struct kiln_behaviour *b, const struct kiln_sim_site *site, struct kiln_err *err) {
-    const struct kiln_behaviour_site one = site_of(site);
+static enum kiln_status add_site(struct kiln_behaviour *b, const struct kiln_sim_site *site,
+        int global, struct kiln_err *err) {
+    const struct kiln_behaviour_site one = site_of(site, global);
     if (one.requests == 0) {
         return KILN_STATUS_OK; // a barrier or a product, or never reached
     }
@@ -149,7 +151,8 @@ static enum kiln_status add_counts(
     b->smem_requested = k->shared_requested;
     b->smem_used = k->shared_used;
     for (uint32_t i = 0; i < k->n_sites; i++) {
-        KILN_TRY(add_site(b, &k->sites[i], err));
+        KILN_TRY(add_site(b, &k->sites[i], 0, err));
+        KILN_TRY(add_site(b, &k->sites[i], 1, err));
     }
     return KILN_STATUS_OK;
 }

@@ -42,6 +42,27 @@ ret;
 }
 .file 1 "axpy.cu"
 """
+# A warp copies 512 bytes: 16 sectors of global memory, into shared memory in 4 wavefronts or, rows 128 bytes apart, in 32.
+COPY = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry copy(.param .u64 x, .param .u32 apart)
+{
+.reg .b32 %r<5>; .reg .b64 %rd<4>;
+.shared .align 16 .b8 tile[4096];
+ld.param.u64 %rd1, [x];
+ld.param.u32 %r1, [apart];
+mov.u32 %r2, %tid.x;
+mul.wide.u32 %rd2, %r2, 16;
+add.s64 %rd3, %rd1, %rd2;
+mov.u32 %r3, tile;
+mad.lo.s32 %r4, %r2, %r1, %r3;
+cp.async.cg.shared.global [%r4], [%rd3], 16;
+cp.async.commit_group;
+cp.async.wait_group 0;
+ret;
+}
+"""
 
 
 # What interpreters are known to get wrong; the results are the hardware's.
@@ -126,6 +147,13 @@ def run_cases():
     check("axpy is right", floats("y.npy") == [3.0 * i for i in range(100)])
     check("axpy has no fault", report["faults"] == 0 and report["findings"] == [], good.stdout)
     check("counters", report["kernels"][0]["blocks"] == 4 and report["kernels"][0]["total"]["global_stores"] == 4, good.stdout)
+    write("copy.ptx", COPY)
+    for apart, wavefronts, ways in ((16, 4, 1), (128, 32, 8)):
+        copy = sim("copy.ptx", "--grid", "1", "--block", "32", "--arg", "ramp:f32:128", "--arg", "i32:%d" % apart, "--json")
+        total = json.loads(copy.stdout)["kernels"][0]["total"]
+        check("cp.async, rows %d bytes apart" % apart,
+              (total["global_loads"], total["global_load_sectors"], total["shared_loads"], total["shared_load_wavefronts"]) == (1, 16, 0, 0) and
+              (total["shared_stores"], total["shared_store_wavefronts"], total["shared_ways"]) == (1, wavefronts, ways), copy.stdout)
     over = sim(*base, "--arg", "in:x.npy", "--arg", "ramp:f32:128", "--arg", "i32:101")
     check("a read past the end ends with 1", over.returncode == 1, over.stderr)
     check("it is named with line, block and thread", "axpy.cu:7" in over.stdout and "block (3, 0, 0)" in over.stdout

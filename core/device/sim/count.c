@@ -41,15 +41,14 @@ static uint32_t sectors_of(const struct sim_access *access) {
 
 void kiln_sim_count_sectors(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access) {
-    struct sim_site *site = &warp->worker->sites[op->id];
+    struct sim_traffic *traffic = &warp->worker->sites[op->id].global;
     uint32_t n = sectors_of(access);
     uint32_t lanes = (uint32_t)__builtin_popcount(access->mask);
-    site->requests++;
-    site->lanes += lanes;
-    site->bytes += (uint64_t)lanes * access->bytes;
-    site->units += n;
+    traffic->requests++;
+    traffic->bytes += (uint64_t)lanes * access->bytes;
+    traffic->units += n;
     // As few as hold the bytes.
-    site->ideal += (lanes * access->bytes + SECTOR - 1) / SECTOR;
+    traffic->ideal += (lanes * access->bytes + SECTOR - 1) / SECTOR;
 }
 
 // Wavefronts of lanes [first, last), each with the same number of words.
@@ -113,10 +112,9 @@ void kiln_sim_count_banks(
         ideal += least;
         ways = n > ways ? n : ways;
     }
-    site->requests++;
-    site->lanes += lanes;
-    site->bytes += (uint64_t)lanes * access->bytes;
-    site->units += wavefronts;
-    site->ideal += ideal;
+    site->shared.requests++;
+    site->shared.bytes += (uint64_t)lanes * access->bytes;
+    site->shared.units += wavefronts;
+    site->shared.ideal += ideal;
     site->ways = ways > site->ways ? ways : site->ways;
 }

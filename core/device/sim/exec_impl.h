@@ -186,9 +186,12 @@ struct sim_block {
 };
 
 // What one instruction did, beyond how often it ran.
-struct sim_site {
+struct sim_traffic {
     uint64_t requests, bytes, units, ideal; // units: sectors or wavefronts
-    uint64_t lanes;
+};
+
+struct sim_site { // cp.async has both, and so may what has a generic address
+    struct sim_traffic global, shared;
     uint32_t ways;
 };
 

@@ -21,7 +21,7 @@ struct insn {                      // of a kernel, over all launches
     uint8_t whole_barrier, needed; // a barrier of the block; warps conflicted across it
     char opcode[OPCODE];
     uint64_t count, lanes, diverged;
-    int reads, writes, shared, global;
+    int writes;
     struct sim_site site;
 };
 
@@ -193,12 +193,8 @@ static void describe(struct insn *to, const struct kiln_ptx_insn *insn) {
     to->op = (uint8_t)insn->op;
     to->whole_barrier = insn->op == KILN_PTX_OP_BAR && insn->b == KILN_PTX_NONE;
     to->needed = insn->op == KILN_PTX_OP_BAR && insn->sub != KILN_PTX_BAR_SYNC;
-    int atomic = insn->op == KILN_PTX_OP_ATOM, copy = insn->op == KILN_PTX_OP_CP_ASYNC;
-    to->writes = atomic || insn->op == KILN_PTX_OP_ST || insn->op == KILN_PTX_OP_STMATRIX ||
-                 insn->op == KILN_PTX_OP_WMMA_STORE;
-    to->reads = !to->writes;
-    to->shared = insn->space == KILN_PTX_SHARED || insn->op == KILN_PTX_OP_LDMATRIX;
-    to->global = copy || (!to->shared && (to->class_ == KILN_SIM_CLASS_GLOBAL || atomic));
+    to->writes = insn->op == KILN_PTX_OP_ATOM || insn->op == KILN_PTX_OP_ST ||
+                 insn->op == KILN_PTX_OP_STMATRIX || insn->op == KILN_PTX_OP_WMMA_STORE;
     kiln_sim_opcode(insn, to->opcode, sizeof(to->opcode));
 }
 
@@ -395,6 +391,13 @@ static enum kiln_status add_findings(struct kiln_sim_report *report, const struc
 }
 
 // ---- Counters -----------------------------------------------------------------------------------
+static void add_traffic(struct sim_traffic *to, const struct sim_traffic *more) {
+    to->requests += more->requests;
+    to->bytes += more->bytes;
+    to->units += more->units;
+    to->ideal += more->ideal;
+}
+
 static void add_counts(struct kernel *kernel, const struct sim_run *run) {
     const struct kiln_sim_kernel *code = run->launch->kernel;
     for (uint32_t w = 0; w < run->n_workers; w++) {
@@ -411,10 +414,8 @@ static void add_counts(struct kernel *kernel, const struct sim_run *run) {
             const struct sim_site *site = &worker->sites[i];
             insn->diverged += worker->diverged[i];
             insn->needed |= worker->barrier_needed[i];
-            insn->site.requests += site->requests;
-            insn->site.bytes += site->bytes;
-            insn->site.units += site->units;
-            insn->site.ideal += site->ideal;
+            add_traffic(&insn->site.global, &site->global);
+            add_traffic(&insn->site.shared, &site->shared);
             insn->site.ways = site->ways > insn->site.ways ? site->ways : insn->site.ways;
         }
         struct kiln_sim_kernel_counts *c = &kernel->counts;
@@ -462,16 +463,16 @@ static void add_insn(struct kiln_sim_counts *c, const struct insn *insn) {
         c->divergent_branches += insn->diverged;
     }
     const struct sim_site *s = &insn->site;
-    if (insn->shared) {
-        c->shared_ways = s->ways > c->shared_ways ? s->ways : c->shared_ways;
-        *(insn->writes ? &c->shared_stores : &c->shared_loads) += s->requests;
-        *(insn->writes ? &c->shared_store_wavefronts : &c->shared_load_wavefronts) += s->units;
-        *(insn->writes ? &c->shared_store_ideal : &c->shared_load_ideal) += s->ideal;
-    } else if (insn->global) {
-        *(insn->writes ? &c->global_stores : &c->global_loads) += s->requests;
-        *(insn->writes ? &c->global_store_bytes : &c->global_load_bytes) += s->bytes;
-        *(insn->writes ? &c->global_store_sectors : &c->global_load_sectors) += s->units;
-    }
+    const struct sim_traffic *g = &s->global, *sh = &s->shared;
+    // cp.async reads global memory and writes shared memory.
+    const int stores = insn->writes || insn->op == KILN_PTX_OP_CP_ASYNC;
+    c->shared_ways = s->ways > c->shared_ways ? s->ways : c->shared_ways;
+    *(stores ? &c->shared_stores : &c->shared_loads) += sh->requests;
+    *(stores ? &c->shared_store_wavefronts : &c->shared_load_wavefronts) += sh->units;
+    *(stores ? &c->shared_store_ideal : &c->shared_load_ideal) += sh->ideal;
+    *(insn->writes ? &c->global_stores : &c->global_loads) += g->requests;
+    *(insn->writes ? &c->global_store_bytes : &c->global_load_bytes) += g->bytes;
+    *(insn->writes ? &c->global_store_sectors : &c->global_load_sectors) += g->units;
 }
 
 static int list_lines(struct kernel *kernel, const struct insn **order, uint32_t n) {
@@ -493,8 +494,9 @@ static int list_lines(struct kernel *kernel, const struct insn **order, uint32_t
 }
 
 static int is_site(const struct insn *insn) {
-    return insn->count && (insn->site.requests || insn->class_ == KILN_SIM_CLASS_TENSOR ||
-                                  insn->op == KILN_PTX_OP_BAR);
+    const int requests = insn->site.global.requests || insn->site.shared.requests;
+    return insn->count &&
+           (requests || insn->class_ == KILN_SIM_CLASS_TENSOR || insn->op == KILN_PTX_OP_BAR);
 }
 
 static int list_sites(struct kernel *kernel) {
