@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "config/slot.h"
 #include "device/sim/sim.h"
+#include "jit/nvrtc.h"
 #include "model/dtype.h"
 #include "plugin/schema.h"
 
@@ -494,6 +495,16 @@ static enum kiln_status run_all(struct run *run, uint32_t n_workers, struct kiln
     return KILN_STATUS_OK;
 }
 
+// Whether kernels can be compiled at all: else each trial would fail for the same reason.
+static enum kiln_status need_compiler(const struct kiln_dev *dev, struct kiln_err *err) {
+    struct kiln_nvrtc *nvrtc = NULL;
+    if (dev->desc.kind == KILN_DEVICE_CUDA) {
+        KILN_TRY(kiln_nvrtc_open(&nvrtc, err));
+    }
+    kiln_nvrtc_close(nvrtc);
+    return KILN_STATUS_OK;
+}
+
 enum kiln_status kiln_parity_run(
         struct kiln_parity *parity, const struct kiln_parity_params *params, struct kiln_err *err) {
     uint32_t n = params->settings->threads ? params->settings->threads : kiln_cpu_count();
@@ -507,6 +518,9 @@ enum kiln_status kiln_parity_run(
         const struct kiln_dev *dev = run.workers[0].dev;
         memcpy(parity->device, dev->id, sizeof(parity->device));
         status = list_trials(parity, params, &dev->desc, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        status = need_compiler(run.workers[0].dev, err);
     }
     if (status == KILN_STATUS_OK) {
         status = run_all(&run, n, err);

@@ -174,6 +174,8 @@ else:
     check("sim: simulated, parity, no times", doc["grade"] == "simulated" and doc["passed"] and
           doc["results"][0]["parity"]["passed"] and doc["results"][0]["warm"] is None and
           doc["results"][0]["warp_instructions"] > 0, doc)
+    check("sim: counters", doc["sim"]["faults"] == 0 and doc["sim"]["kernels"][0]["kernel"] == "ew_norm" and
+          doc["sim"]["kernels"][0]["total"]["global_load_sectors"] > 0, doc["sim"])
     doc = op("--from", at("call3"), "--device", "sim", "--sim-check", "all")
     check("sim replays what the CPU ran", doc["passed"] and doc["results"][0]["plugin"] == "elementwise" and
           doc["results"][0]["parity"]["passed"], doc)

@@ -178,6 +178,9 @@ def arithmetic_cases():
 
 
 def refusal_cases():
+    bare = subprocess.run([kiln, "gate", "parity", "norm", "--device", "sim"], capture_output=True, text=True, check=False, timeout=60,
+                          env=dict(os.environ, KILN_NVRTC="/nonexistent"))
+    check("parity without NVRTC", bare.returncode == 4 and "tools/fetch-nvrtc" in bare.stderr and bare.stdout == "", bare.stderr)
     rest = ["--arg", "zeros:f32:100", "--arg", "i32:100"]
     bad = {"mark": npy([1.0], mark=b"\x93NUMPX\x01\x00"), "big": npy([1.0], descr=">f4"), "short": npy([1.0])[:-1],
            "long": npy([1.0]) + b"x", "fortran": npy([1.0], order="True", shape="(1, 1)"), "shape": npy([1.0], shape="(9,)"),
