@@ -96,8 +96,8 @@ static int64_t pragma(const struct kiln_tune_store *store, const char *sql) {
 
 // ---- Opening ------------------------------------------------------------------------------------
 
-// When it began, counted from 1, as no other process of its number ever has. 0: it has ended, though
-// its parent may not have asked how yet, or its memory is still being given back.
+// When it began, counted from 1, as no other process of its number ever has. 0: it has ended,
+// though its parent may not have asked how yet, or its memory is still being given back.
 static unsigned long long start_of(long pid) {
     char path[64], text[1024], state = 'X';
     unsigned long long start = 0;
