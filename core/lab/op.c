@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "config/slot.h"
 #include "device/sim/sim.h"
+#include "lab/op_case_impl.h"
 #include "lab/stats.h"
 #include "model/dtype.h"
 #include "model/quant.h"
@@ -269,11 +270,7 @@ static double element(const struct kiln_tensor *tensor, const uint8_t *at) {
     return (double)value;
 }
 
-static void compare_element(struct kiln_op_replayed *to, const struct kiln_tensor *tensor,
-        const uint8_t *got, const uint8_t *want, double *magnitude) {
-    double a = element(tensor, got), b = element(tensor, want);
-    to->elements++;
-    to->differ += memcmp(got, want, (size_t)tensor->strides[0]) != 0;
+static void compare_values(struct kiln_op_replayed *to, double a, double b, double *magnitude) {
     if (isfinite(b)) {
         *magnitude = fmax(*magnitude, fabs(b));
         if (isfinite(a)) {
@@ -284,21 +281,54 @@ static void compare_element(struct kiln_op_replayed *to, const struct kiln_tenso
     }
 }
 
-// Rows in use of one output. Blocks of integers are compared by their bytes.
-static void compare_rows(struct kiln_op_replayed *to, const struct kiln_tensor *tensor,
-        int64_t rows, const uint8_t *got, const uint8_t *want, double *magnitude) {
-    const struct kiln_dtype_info *info = kiln_dtype_info(tensor->dtype);
-    for (int64_t row = 0; row < rows; row++) {
-        const uint8_t *a = got + row * tensor->strides[1], *b = want + row * tensor->strides[1];
-        for (int64_t i = 0; info && info->elems == 1 && i < tensor->dims[0]; i++) {
-            compare_element(
-                    to, tensor, a + i * tensor->strides[0], b + i * tensor->strides[0], magnitude);
-        }
-        if (!info) {
-            to->elements++;
-            to->differ += memcmp(a, b, (size_t)tensor->strides[1]) != 0;
-        }
+// Rows of blocks: their values, since nobody writes what a block's bytes are padded with.
+static enum kiln_status compare_blocks(struct kiln_op_replayed *to,
+        const struct kiln_tensor *tensor, const uint8_t *got, const uint8_t *want,
+        double *magnitude, struct kiln_err *err) {
+    size_t cols = (size_t)tensor->dims[0];
+    float *values = kiln_calloc(2 * cols + 1, sizeof(*values));
+    if (!values) {
+        return kiln_err_nomem(err, "the values of a row of blocks");
     }
+    kiln_case_decode(tensor, got, values);
+    kiln_case_decode(tensor, want, values + cols);
+    for (size_t i = 0; i < cols; i++) {
+        to->elements++;
+        to->differ += memcmp(&values[i], &values[cols + i], sizeof(*values)) != 0;
+        compare_values(to, (double)values[i], (double)values[cols + i], magnitude);
+    }
+    kiln_free(values);
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status compare_row(struct kiln_op_replayed *to, const struct kiln_tensor *tensor,
+        const uint8_t *got, const uint8_t *want, double *magnitude, struct kiln_err *err) {
+    if (tensor->dtype == KILN_DTYPE_BLOCK && kiln_case_format_find(tensor->format)) {
+        return compare_blocks(to, tensor, got, want, magnitude, err);
+    }
+    const struct kiln_dtype_info *info = kiln_dtype_info(tensor->dtype);
+    for (int64_t i = 0; info && info->elems == 1 && i < tensor->dims[0]; i++) {
+        const uint8_t *a = got + i * tensor->strides[0], *b = want + i * tensor->strides[0];
+        to->elements++;
+        to->differ += memcmp(a, b, (size_t)tensor->strides[0]) != 0;
+        compare_values(to, element(tensor, a), element(tensor, b), magnitude);
+    }
+    if (!info) { // a plugin's own format: by its bytes
+        to->elements++;
+        to->differ += memcmp(got, want, (size_t)tensor->strides[1]) != 0;
+    }
+    return KILN_STATUS_OK;
+}
+
+// Rows in use of one output.
+static enum kiln_status compare_rows(struct kiln_op_replayed *to, const struct kiln_tensor *tensor,
+        int64_t rows, const uint8_t *got, const uint8_t *want, double *magnitude,
+        struct kiln_err *err) {
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t at = row * tensor->strides[1];
+        KILN_TRY(compare_row(to, tensor, got + at, want + at, magnitude, err));
+    }
+    return KILN_STATUS_OK;
 }
 
 static enum kiln_status compare(
@@ -321,7 +351,7 @@ static enum kiln_status compare(
             }
             enum kiln_status status = kiln_solo_read(r->solo, op, tensor->operand, got, err);
             if (status == KILN_STATUS_OK) {
-                compare_rows(to, tensor, rows, got, want, &magnitude);
+                status = compare_rows(to, tensor, rows, got, want, &magnitude, err);
             }
             kiln_free(got);
             KILN_TRY(status);

@@ -186,6 +186,18 @@ else:
     check("captured on sim", result.returncode == 0, result.stderr)
     doc = op("--from", at("sim"), "--device", "sim")
     check("sim repeats its bits", doc["passed"] and doc["results"][0]["captured"]["differ"] == 0, doc)
+    # Quantized outputs are held by their values: what pads a block's bytes is nobody's.
+    quantized = [word for setting in ("norm.variant=rms_q8", "quantize.variant=shared", "matmul.*.prefill.variant=mmq")
+                 for word in ("--set", setting)]
+    blocks = os.path.join(os.path.dirname(model), "qwen2-q4_k_m-hd128-untied.gguf")
+    result = run("run", "-m", blocks, "--prompt-ids", ids, "-n", "1", "--greedy", "--device", "sim", *quantized, "--capture",
+                 "norm@1", at("q8"))
+    check("captured with quantized outputs", result.returncode == 0, result.stderr)
+    doc = op("--from", at("q8"), "--device", "sim", *quantized)
+    check("sim repeats the bits of blocks", doc["passed"] and doc["results"][0]["variant"] == "rms_q8" and
+          doc["results"][0]["captured"]["differ"] == 0 and doc["results"][0]["captured"]["elements"] > 100 and
+          doc["results"][0]["captured"]["elements"] % 32 == 0, doc)
+
     doc = op("--from", at("sim"), "--device", "cpu", "-r", "1")
     check("the CPU replays what sim ran", doc["passed"] and doc["results"][0]["plugin"] == "cpu" and
           "widened" in doc["results"][0]["shape"] and doc["results"][0]["captured"]["elements"] > 100, doc)
