@@ -116,7 +116,7 @@ def seconds_of_kernel_tuner(kiln, folder, sources, most):
     start = time.monotonic()
     results, _ = kernel_tuner.tune_kernel(
         "fap2", with_size, (ROWS, HEADS), given, params, grid_div_x=["FA_TQ"], grid_div_y=[], block_size_names=["KT_THREADS"],
-        restrictions=lambda p: p["KT_THREADS"] == 2 * p["FA_TQ"], smem_args={"size": shared}, lang="CUPY", answer=answer,
+        restrictions=["KT_THREADS == 2 * FA_TQ"], smem_args={"size": shared}, lang="CUPY", answer=answer,
         verify=check, iterations=REPEATS, compiler_options=options, quiet=True, **strategy)
     seconds = time.monotonic() - start
     times = {(r["FA_TQ"], r["FA_TKV"], r["MIN_BLOCKS"]): r["time"] * 1000 for r in results if isinstance(r["time"], float)}
