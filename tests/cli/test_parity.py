@@ -31,9 +31,19 @@ for case in cases:
         print("FAILED", key, case["case"], case["reason"])
 for key, counts in groups.items():
     print(key, counts)
-# A variant that the simulated target cannot run says so; nothing else is skipped.
-odd = [case["reason"] for case in cases if case["result"] == "skipped"
-       and "is there on sm_90a alone" not in case["reason"] and "only block types are handled" not in case["reason"]]
+
+
+def expected(case):
+    """A variant that the simulated target or its operands rule out says so. rope_splitkv takes rope_kv only with the
+    attention of one row behind it, which no shape here has: the models on sim and on a GPU hold it. Nothing else is
+    skipped."""
+    reason = case["reason"]
+    if case["variant"] == "rope_splitkv":
+        return "one alone needs no key but its own" in reason or "it is not stored" in reason
+    return "is there on sm_90a alone" in reason or "only block types are handled" in reason
+
+
+odd = [case["variant"] + ": " + case["reason"] for case in cases if case["result"] == "skipped" and not expected(case)]
 assert not odd, odd[:3]
 assert document["failed"] == 0 and document["passed"] > 0 and result.returncode == 0, result.stderr
 assert document["device"].startswith("sim:") and all(case["grade"] == "simulated" for case in cases)
