@@ -27,7 +27,11 @@ static enum kiln_status compare_tokens(
     for (int i = 0; i < PROMPT; i++) {
         ids[i] = (int32_t)(1 + (i * 37) % (twin->model->params.n_vocab - 1));
     }
-    KILN_TRY(kiln_greedy_compare(&pair, ids, PROMPT, PROMPT, &greedy, err));
+    enum kiln_status status = kiln_greedy_compare(&pair, ids, PROMPT, PROMPT, &greedy, err);
+    if (status != KILN_STATUS_OK) {
+        kiln_greedy_finish(&greedy);
+        return status;
+    }
     // At a fork the gap must be within what the logits differ by anyway: no more than a tie decided
     // the other way.
     *same = greedy.fork < 0 || greedy.at_fork.top[0].gap <= 2 * greedy.at_fork.noise;
@@ -35,6 +39,7 @@ static enum kiln_status compare_tokens(
             greedy.fork < 0 ? "identical"
             : *same         ? "they fork where two logits are as good as equal"
                             : "they fork where the base is sure");
+    kiln_greedy_finish(&greedy);
     return KILN_STATUS_OK;
 }
 

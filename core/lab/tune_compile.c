@@ -28,8 +28,9 @@ enum {
 };
 
 struct kiln_tune_compiler {
-    struct kiln_tune_compiler_params params;
+    struct kiln_tune_compiler_params params; // jit: NULL, for the caller's may be gone
     struct kiln_jit *jit;
+    uint32_t threads; // compiles at once; 0: all cores
     pthread_t thread;
     int running;
     struct kiln_tune_job *jobs;
@@ -82,6 +83,8 @@ enum kiln_status kiln_tune_compiler_create(struct kiln_tune_compiler **compiler,
         return kiln_err_nomem(err, "a compiler");
     }
     (*compiler)->params = *params;
+    (*compiler)->params.jit = NULL;
+    (*compiler)->threads = params->jit->threads;
     enum kiln_status status = kiln_jit_open(&(*compiler)->jit, params->jit, err);
     if (status != KILN_STATUS_OK) {
         kiln_free(*compiler);
@@ -272,7 +275,7 @@ static void take_outcomes(const struct kiln_tune_compiler *compiler, struct shar
 
 static enum kiln_status compile_batch(struct kiln_tune_compiler *compiler, struct kiln_err *err) {
     size_t kernels = 0, size = sizeof(struct shared) + compiler->n * sizeof(struct outcome);
-    uint32_t most = compiler->params.jit->threads;
+    uint32_t most = compiler->threads;
     for (size_t i = 0; i < compiler->n; i++) {
         kernels += count_launches(compiler->jobs[i].planned);
     }
