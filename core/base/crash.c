@@ -1,6 +1,6 @@
 // crash: signal handlers that name the plugin whose code was running.
 #ifndef _GNU_SOURCE
-#    define _GNU_SOURCE // sigaltstack, beyond plain POSIX 2008
+#    define _GNU_SOURCE // sigaltstack, RLIMIT_CORE, beyond plain POSIX 2008
 #endif
 #include "base/crash.h"
 
@@ -9,6 +9,8 @@
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum {
@@ -75,5 +77,15 @@ void kiln_crash_guard(void) {
                 !(old.sa_flags & SA_SIGINFO)) {
             (void)sigaction(deadly[i].number, &action, NULL);
         }
+    }
+}
+
+void kiln_crash_expendable(void) {
+    static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+    const struct rlimit no_core = {0, 0};
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)setrlimit(RLIMIT_CORE, &no_core);
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
+        (void)signal(fatal[i], SIG_DFL);
     }
 }

@@ -19,4 +19,9 @@ void kiln_crash_note(const struct kiln_foreign_call *call);
 // sanitizer, a debugger's library) handles already. Once a process.
 void kiln_crash_guard(void);
 
+// In a child right after fork: it ends with its parent, a crash kills it as it would any process
+// (another effect that was set before, kiln_crash_guard's, is undone) and leaves no core file.
+// Async-signal-safe.
+void kiln_crash_expendable(void);
+
 #endif

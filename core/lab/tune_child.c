@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -16,8 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,13 +81,8 @@ void kiln_tune_child_destroy(struct kiln_tune_child *child) {
 // Between fork and exec: nothing here may allocate or lock. Its output goes with the messages, its
 // answers to descriptor 3; it dies with its parent, hung or not, and without a core file.
 static _Noreturn void become(const struct kiln_tune_child_params *params, int in, int out) {
-    static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGTERM};
-    const struct rlimit no_core = {0, 0};
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)setrlimit(RLIMIT_CORE, &no_core);
-    for (size_t i = 0; i < sizeof(deadly) / sizeof(deadly[0]); i++) {
-        (void)signal(deadly[i], SIG_DFL);
-    }
+    kiln_crash_expendable();
+    (void)signal(SIGTERM, SIG_DFL);
     (void)signal(SIGINT, SIG_IGN); // Ctrl-C is the parent's to act on
     // The system's choice when memory ends should be this one.
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);

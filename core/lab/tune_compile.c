@@ -6,6 +6,7 @@
 #include "lab/tune_compile.h"
 
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/mem.h"
 #include "base/pool.h"
 
@@ -16,8 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -166,13 +165,8 @@ static void compile_job(struct kiln_tune_compiler *compiler, const struct kiln_t
 
 // Dies with its parent and without a core file.
 static _Noreturn void work(struct kiln_tune_compiler *compiler, struct shared *shared) {
-    static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGTERM};
-    const struct rlimit no_core = {0, 0};
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)setrlimit(RLIMIT_CORE, &no_core);
-    for (size_t i = 0; i < sizeof(deadly) / sizeof(deadly[0]); i++) {
-        (void)signal(deadly[i], SIG_DFL);
-    }
+    kiln_crash_expendable();
+    (void)signal(SIGTERM, SIG_DFL);
     (void)signal(SIGINT, SIG_IGN); // Ctrl-C is the parent's to act on
     for (size_t i; (i = atomic_fetch_add(&shared->next, 1)) < compiler->n;) {
         struct outcome *outcome = &shared->jobs[i];

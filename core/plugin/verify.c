@@ -1,9 +1,10 @@
 // verify: the parent: starts the child, gathers its lines, keeps the time, explains its end.
 #ifndef _GNU_SOURCE
-#    define _GNU_SOURCE // strsignal, RLIMIT_CORE
+#    define _GNU_SOURCE // strsignal
 #endif
 #include "plugin/verify.h"
 
+#include "base/crash.h"
 #include "plugin/verify_impl.h"
 
 #include <errno.h>
@@ -11,8 +12,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -153,14 +152,9 @@ static enum kiln_status conclude(const struct watch *watch, struct kiln_err *err
 // The child's first steps: its own group, no core file, crashes that kill, no output among kiln's
 // results.
 static _Noreturn void be_child(const char *path, int fd) {
-    static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGINT};
-    const struct rlimit no_core = {0, 0};
-    (void)setpgid(0, 0);
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); // Ctrl-C ends kiln alone: the group is another
-    (void)setrlimit(RLIMIT_CORE, &no_core);
-    for (size_t i = 0; i < sizeof(deadly) / sizeof(deadly[0]); i++) {
-        (void)signal(deadly[i], SIG_DFL);
-    }
+    (void)setpgid(0, 0); // Ctrl-C ends kiln alone, and this with it: the group is another
+    kiln_crash_expendable();
+    (void)signal(SIGINT, SIG_DFL);
     (void)dup2(STDERR_FILENO, STDOUT_FILENO);
     kiln_verify_child(path, fd);
     _exit(0);
