@@ -10,6 +10,7 @@
 #include "lab/digest.h"
 #include "lab/health.h"
 #include "lab/tune.h"
+#include "plugin/describe.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -81,21 +82,13 @@ struct start {
     struct kiln_tune_worker_argv worker;
 };
 
-static const struct kiln_tensor *find(const struct kiln_op *op, uint32_t operand) {
-    for (uint32_t i = 0; i < op->n_operands; i++) {
-        if (op->operands[i]->operand == operand) {
-            return op->operands[i];
-        }
-    }
-    return NULL;
-}
-
 // The problem as --shape has it.
 static void print_shape(const struct kiln_problem *problem, char *text, size_t size) {
     const struct kiln_op *op = problem->ops[0];
-    const struct kiln_tensor *q = find(op, KILN_OPERAND_Q), *out = find(op, KILN_OPERAND_OUT);
-    const struct kiln_tensor *weight = find(op, KILN_OPERAND_WEIGHT);
-    const struct kiln_tensor *cache = find(op, KILN_OPERAND_K_CACHE);
+    const struct kiln_tensor *q = kiln_op_tensor(op, KILN_OPERAND_Q),
+                             *out = kiln_op_tensor(op, KILN_OPERAND_OUT);
+    const struct kiln_tensor *weight = kiln_op_tensor(op, KILN_OPERAND_WEIGHT);
+    const struct kiln_tensor *cache = kiln_op_tensor(op, KILN_OPERAND_K_CACHE);
     int64_t m = out ? out->dims[1] : 1;
     if (op->kind == KILN_OP_ATTENTION && q && cache) {
         int64_t kv = problem->phase == KILN_PHASE_DECODE ? (cache->dims[1] + 1) / 2 : m;

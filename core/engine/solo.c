@@ -57,12 +57,7 @@ uint64_t kiln_solo_span(const struct kiln_tensor *tensor) {
 static const struct kiln_tensor *find_tensor(
         const struct kiln_solo *solo, uint32_t op, uint32_t operand) {
     const struct kiln_problem *problem = solo->params.problem;
-    for (uint32_t i = 0; op < problem->n_ops && i < problem->ops[op]->n_operands; i++) {
-        if (problem->ops[op]->operands[i]->operand == operand) {
-            return problem->ops[op]->operands[i];
-        }
-    }
-    return NULL;
+    return op < problem->n_ops ? kiln_op_tensor(problem->ops[op], operand) : NULL;
 }
 
 static uint32_t edge_of(const struct kiln_solo *solo, size_t index) {

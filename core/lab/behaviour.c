@@ -6,6 +6,7 @@
 #include "engine/solo.h"
 #include "lab/audit.h"
 #include "lab/op_case.h"
+#include "plugin/describe.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,17 +18,8 @@ struct bench {
 
 // ---- The problem --------------------------------------------------------------------------------
 
-static const struct kiln_tensor *operand_of(const struct kiln_op *op, enum kiln_operand operand) {
-    for (uint32_t i = 0; i < op->n_operands; i++) {
-        if (op->operands[i]->operand == (uint32_t)operand) {
-            return op->operands[i];
-        }
-    }
-    return NULL;
-}
-
 static uint32_t dtype_of(const struct kiln_op *op, enum kiln_operand operand) {
-    const struct kiln_tensor *tensor = operand_of(op, operand);
+    const struct kiln_tensor *tensor = kiln_op_tensor(op, operand);
     if (!tensor) {
         return 0;
     }
@@ -58,7 +50,7 @@ static struct kiln_shape small_shape(const struct kiln_problem *problem) {
         shape.n = op->kind == KILN_OP_EMBED || op->kind == KILN_OP_ARGMAX ? 1024 : 0;
         shape.k = op->kind == KILN_OP_ROPE_KV ? 0 : 1024;
     }
-    const struct kiln_tensor *out = operand_of(last, KILN_OPERAND_OUT);
+    const struct kiln_tensor *out = kiln_op_tensor(last, KILN_OPERAND_OUT);
     if (out && out->n_dims > 1 && out->dims[1] < shape.m) {
         shape.m = out->dims[1]; // the head's few rows
     }

@@ -8,6 +8,7 @@
 #include "lab/stats.h"
 #include "model/dtype.h"
 #include "model/quant.h"
+#include "plugin/describe.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -25,15 +26,6 @@ struct running {
 };
 
 // ---- What it is bound to ------------------------------------------------------------------------
-
-static const struct kiln_tensor *find_tensor(const struct kiln_op *op, uint32_t operand) {
-    for (uint32_t i = 0; i < op->n_operands; i++) {
-        if (op->operands[i]->operand == operand) {
-            return op->operands[i];
-        }
-    }
-    return NULL;
-}
 
 static void pass_over(struct running *r, const struct kiln_binding *binding, const char *reason) {
     kiln_buf_printf(&r->passed_over, "%s[%s] %s/%s: %s", r->passed_over.len ? "\n" : "",
@@ -166,8 +158,8 @@ static void stop(struct running *r) {
 // What `when` conditions see of the call.
 static void ask(struct running *r, const char *slot, const struct kiln_problem *problem) {
     const struct kiln_op *op = problem->ops[0];
-    const struct kiln_tensor *out = find_tensor(op, KILN_OPERAND_OUT);
-    const struct kiln_tensor *weight = find_tensor(op, KILN_OPERAND_WEIGHT);
+    const struct kiln_tensor *out = kiln_op_tensor(op, KILN_OPERAND_OUT);
+    const struct kiln_tensor *weight = kiln_op_tensor(op, KILN_OPERAND_WEIGHT);
     r->query = (struct kiln_bind_query){.slot = slot,
             .m = out ? out->dims[1] : 1,
             .n = out ? out->dims[0] : 0,

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "config/slot.h"
 #include "model/dtype.h"
+#include "plugin/describe.h"
 #include "plugin/registry.h"
 
 #include <math.h>
@@ -49,13 +50,7 @@ static size_t at_of(uint32_t op, uint32_t operand) {
 
 const struct kiln_tensor *kiln_case_find(
         const struct kiln_op_case *c, uint32_t op, uint32_t operand) {
-    const struct kiln_op *found = c->problem.ops[op];
-    for (uint32_t i = 0; i < found->n_operands; i++) {
-        if (found->operands[i]->operand == operand) {
-            return found->operands[i];
-        }
-    }
-    return NULL;
+    return kiln_op_tensor(c->problem.ops[op], operand);
 }
 
 const void *kiln_case_data(const struct kiln_op_case *c, uint32_t op, uint32_t operand) {

@@ -52,6 +52,15 @@ int kiln_operand_is_written(uint32_t operand) {
            operand == KILN_OPERAND_V_CACHE;
 }
 
+const struct kiln_tensor *kiln_op_tensor(const struct kiln_op *op, uint32_t operand) {
+    for (uint32_t i = 0; i < op->n_operands; i++) {
+        if (op->operands[i]->operand == operand) {
+            return op->operands[i];
+        }
+    }
+    return NULL;
+}
+
 static const char *device_names(uint32_t devices) {
     static const char *const names[] = {"none", "cpu", "cuda, sim", "cpu, cuda, sim"};
     return names[devices & (KILN_DEVICE_HOST | KILN_DEVICE_CUDA)];

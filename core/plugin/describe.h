@@ -16,6 +16,9 @@ uint32_t kiln_operand_by_name(const char *name);
 // Whether an op writes the operand.
 int kiln_operand_is_written(uint32_t operand);
 
+// The op's tensor for that operand (enum kiln_operand); NULL when it has none.
+const struct kiln_tensor *kiln_op_tensor(const struct kiln_op *op, uint32_t operand);
+
 // Each appends to `text`, which has its own failure flag.
 
 // One block a plugin: name, version, ABI, path, variants with their slots; then the files that were
