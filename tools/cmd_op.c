@@ -48,7 +48,7 @@ static enum kiln_status open_device(struct op_run *run, struct kiln_err *err) {
     KILN_TRY(kiln_common_config(&run->common, run->registry, &run->config, err));
     struct kiln_dev_settings settings = kiln_session_dev_settings(run->config);
     settings.stop = kiln_interrupted;
-    settings.sim_counters = run->common.json;
+    settings.sim_counters = run->common.json || run->save;
     if (run->common.sim_checks) {
         KILN_TRY(kiln_sim_check_parse(run->common.sim_checks, &settings.sim_checks, err));
     }
@@ -98,13 +98,24 @@ static enum kiln_status walk(
     return KILN_STATUS_OK;
 }
 
+// What --json prints and --save keeps: on sim with what the kernels of all calls did, by kernel,
+// line and site. NULL: out of memory.
+static json_t *document_of(const struct op_run *run, const struct kiln_op_setup *setup) {
+    struct kiln_sim_report *report = kiln_sim_dev_report(run->dev);
+    json_t *document = kiln_op_json(setup, run->results, run->n_results);
+    if (document && report) {
+        json_object_set_new(document, "sim", kiln_sim_report_json(report));
+    }
+    return document;
+}
+
 static enum kiln_status keep(
         const struct op_run *run, const struct kiln_op_setup *setup, struct kiln_err *err) {
     json_t *saved = NULL;
     if (!run->save) {
         return KILN_STATUS_OK;
     }
-    json_t *result = kiln_op_json(setup, run->results, run->n_results);
+    json_t *result = document_of(run, setup);
     enum kiln_status status = kiln_save_of(
             "op", run->dev, run->registry, run->config, NULL, json_object(), &saved, err);
     if (status == KILN_STATUS_OK) {
@@ -115,21 +126,10 @@ static enum kiln_status keep(
     return status;
 }
 
-// On sim with what the kernels of all calls did, by kernel, line and site.
-static enum kiln_status print_json(
-        const struct op_run *run, const struct kiln_op_setup *setup, struct kiln_err *err) {
-    struct kiln_sim_report *report = kiln_sim_dev_report(run->dev);
-    json_t *document = kiln_op_json(setup, run->results, run->n_results);
-    if (document && report) {
-        json_object_set_new(document, "sim", kiln_sim_report_json(report));
-    }
-    return kiln_out_json(document, err);
-}
-
 static enum kiln_status print(
         const struct op_run *run, const struct kiln_op_setup *setup, struct kiln_err *err) {
     if (run->common.json) {
-        return print_json(run, setup, err);
+        return kiln_out_json(document_of(run, setup), err);
     }
     struct kiln_buf text = {0};
     if (run->n_results > 1) {

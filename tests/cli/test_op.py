@@ -176,6 +176,9 @@ else:
           doc["results"][0]["warp_instructions"] > 0, doc)
     check("sim: counters", doc["sim"]["faults"] == 0 and doc["sim"]["kernels"][0]["kernel"] == "ew_norm" and
           doc["sim"]["kernels"][0]["total"]["global_load_sectors"] > 0, doc["sim"])
+    doc = op("norm", "--shape", "m=3,k=64", "--device", "sim", "-r", "0", "--save", at("kept.json"))
+    with open(at("kept.json"), encoding="utf-8") as file:
+        check("sim: what is kept is what is printed", json.load(file)["result"] == doc and "sim" in doc, doc)
     doc = op("--from", at("call3"), "--device", "sim", "--sim-check", "all")
     check("sim replays what the CPU ran", doc["passed"] and doc["results"][0]["plugin"] == "elementwise" and
           doc["results"][0]["parity"]["passed"], doc)
