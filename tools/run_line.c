@@ -122,6 +122,20 @@ static enum kiln_status set(struct run_state *state, const char *assignment, str
     return KILN_STATUS_OK;
 }
 
+// How long the word is when `line` is a command spelled wrong, else 0: `/` and one word with
+// nothing behind it, or a command that takes nothing with something behind it. "/usr is full" is
+// text.
+static int misspelled(const char *line) {
+    static const char *const bare[] = {"/exit", "/reset", "/help", "/config"};
+    size_t length = line[0] == '/' ? 1 + strspn(line + 1, "abcdefghijklmnopqrstuvwxyz") : 0;
+    int wrong = length > 1 && line[length + strspn(line + length, " ")] == '\0';
+    for (size_t i = 0; i < sizeof(bare) / sizeof(bare[0]); i++) {
+        wrong |= length > 1 && line[length] == ' ' && strlen(bare[i]) == length &&
+                 strncmp(line, bare[i], length) == 0;
+    }
+    return wrong ? (int)length : 0;
+}
+
 enum kiln_status run_take_command(struct run_state *state, const char *line,
         enum run_command *command, struct kiln_err *err) {
     *command = RUN_DONE;
@@ -135,6 +149,12 @@ enum kiln_status run_take_command(struct run_state *state, const char *line,
         return show_config(state, err);
     } else if (strncmp(line, "/set", 4) == 0 && (line[4] == ' ' || line[4] == '\0')) {
         return set(state, line + 4 + strspn(line + 4, " "), err);
+    } else if (misspelled(line)) {
+        fprintf(stderr,
+                "kiln: '%.*s' is no command, or takes nothing behind it; there are /set "
+                "SECTION.KEY=VALUE, /config, /reset, /exit and /help; a blank in front makes it "
+                "text\n",
+                misspelled(line), line);
     } else {
         *command = RUN_TEXT;
     }

@@ -80,6 +80,10 @@ def conversation():
          err="context of 80 tokens is full")
     case("a first turn that does not fit", ["--chat", "-c", "16"], 0, stdin="Hi\n",
          err="context of 16 tokens is full")
+    slips = case("a command spelled wrong is not for the model", ["--chat", "-n", "2"], 0,
+                 stdin="/rest\n/reset now\n/exit \n/usr is full\n",
+                 err=r"'/rest' is no command.*'/reset' is no.*'/exit' is no.*/set SECTION")
+    check("but text that starts with a slash is", len(slips.stdout.splitlines()) == 1, slips)
     case("no line at all", ["--chat"], 0)
 
 
