@@ -2,12 +2,17 @@
 #include "cmd.h"
 
 #include "common.h"
+#include "lab/corners.h"
 #include "plugin/describe.h"
 #include "plugin/verify.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum {
+    STEP_LIMIT_MS = 600000 // between two corners: a compile and what sim runs, on a busy machine
+};
 
 static enum kiln_status list(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
@@ -100,26 +105,59 @@ static enum kiln_status inspect(
     return status;
 }
 
+struct verify_options {
+    struct kiln_opt_list files;
+    int no_sim, all_types;
+    int64_t threads;
+};
+
+// One library's report, printed. What failed is `err`'s.
+static enum kiln_status verify_one(
+        const struct verify_options *o, const char *path, struct kiln_err *err) {
+    struct kiln_buf report = {0};
+    char doing[] = "corners on sim";
+    struct kiln_corners_params corners = {
+            .path = path, .threads = (uint32_t)o->threads, .all_types = o->all_types};
+    const struct kiln_verify_params params = {.path = path,
+            .limit_ms = KILN_VERIFY_LIMIT_MS,
+            .more = o->no_sim ? NULL : kiln_corners_try,
+            .more_arg = &corners,
+            .step_ms = STEP_LIMIT_MS,
+            .progress = kiln_progress_bar(),
+            .progress_arg = doing};
+    enum kiln_status status = kiln_plugin_verify(&params, &report, err);
+    struct kiln_err printing = {0};
+    if (kiln_out_buf(&report, &printing) != KILN_STATUS_OK) {
+        *err = printing;
+        return printing.status;
+    }
+    return status;
+}
+
 static enum kiln_status verify(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
-    struct kiln_opt_list files = {0};
+    struct verify_options o = {.no_sim = 0};
     int done;
     const struct kiln_opt table[] = {
-            {"FILE", NULL, KILN_OPT_REST, &files, NULL, "plugin libraries", 0, 0}, KILN_OPT_END};
+            {"FILE", NULL, KILN_OPT_REST, &o.files, NULL, "plugin libraries", 0, 0},
+            {"--no-sim", NULL, KILN_OPT_FLAG, &o.no_sim, NULL,
+                    "plans alone: no kernel is compiled or run", 0, 0},
+            {"--all-types", NULL, KILN_OPT_FLAG, &o.all_types, NULL,
+                    "every corner with every weight type, not with one of them in turn", 0, 0},
+            {"-t", "--threads", KILN_OPT_INT, &o.threads, "N",
+                    "corners at once (default: all cores)", 1, 1024},
+            KILN_OPT_END};
     KILN_TRY(kiln_opt_parse(cmd, table, argc, argv, &done, err));
     if (done) {
         return KILN_STATUS_OK;
     }
-    if (files.count == 0) {
+    if (o.files.count == 0) {
         return kiln_err_set(err, KILN_STATUS_USAGE, "kiln plugins verify needs a plugin's file");
     }
     enum kiln_status worst = KILN_STATUS_OK;
-    for (size_t i = 0; i < files.count; i++) {
-        struct kiln_buf report = {0};
+    for (size_t i = 0; i < o.files.count; i++) {
         struct kiln_err one = {0};
-        enum kiln_status status =
-                kiln_plugin_verify(files.items[i], KILN_VERIFY_LIMIT_MS, &report, &one);
-        KILN_TRY(kiln_out_buf(&report, err));
+        enum kiln_status status = verify_one(&o, o.files.items[i], &one);
         if (status != KILN_STATUS_OK) {
             if (worst != KILN_STATUS_OK) {
                 fprintf(stderr, "kiln: %s\n", err->text);
@@ -139,7 +177,8 @@ static enum kiln_status run(
             {"plugins inspect", "a plugin's variants, slots, formats and geometry",
                     "PLUGIN [--json]", "kiln plugins inspect cpu", inspect},
             {"plugins verify", "whether a plugin is fit to ship, tried in a child process",
-                    "FILE …", "kiln plugins verify ./my_plugin.so", verify},
+                    "FILE … [--no-sim] [--all-types] [-t N]", "kiln plugins verify ./my_plugin.so",
+                    verify},
             kiln_cmd_plugins_new,
             {0},
     };

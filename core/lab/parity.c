@@ -1,11 +1,9 @@
-// parity: lists trials, runs them side by side, keeps what came out.
-#include "lab/parity.h"
+// parity: runs trials side by side, keeps what came out. parity_list.c says which.
+#include "lab/parity_impl.h"
 
 #include "base/mem.h"
-#include "config/slot.h"
 #include "device/sim/sim.h"
 #include "jit/nvrtc.h"
-#include "model/dtype.h"
 #include "plugin/schema.h"
 
 #include <pthread.h>
@@ -32,207 +30,6 @@ struct run {
     atomic_int_least64_t done;
 };
 
-// ---- Listing ------------------------------------------------------------------------------------
-static int wanted(const struct kiln_parity_params *params, const char *slot) {
-    int found = params->n_slots == 0;
-    for (size_t i = 0; i < params->n_slots; i++) {
-        found |= kiln_slot_overlap(params->slots[i], slot);
-    }
-    return found;
-}
-
-static enum kiln_status add_trial(
-        struct kiln_parity *parity, const struct kiln_trial *trial, struct kiln_err *err) {
-    if (kiln_grow(&parity->trials, &parity->cap, parity->count + 1, sizeof(*parity->trials)) != 0) {
-        return kiln_err_nomem(err, "the trials");
-    }
-    parity->trials[parity->count++] = *trial;
-    return KILN_STATUS_OK;
-}
-
-// Whether an operand of the first op is a block of 32 columns in the format that a shape asks for.
-static int has_blocks(const struct kiln_variant *variant, uint32_t format) {
-    for (uint32_t i = 0; i < variant->n_ios; i++) {
-        const struct kiln_io *io = variant->ios[i];
-        const char *name = io->formats[format < io->n_formats ? format : io->n_formats - 1];
-        if ((io->operand == KILN_OPERAND_IN || io->operand == KILN_OPERAND_OUT) &&
-                !kiln_dtype_by_name(name)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-struct candidate {
-    const struct kiln_plugin *plugin;
-    const struct kiln_variant *variant;
-    const struct kiln_binding *binding; // NULL: defaults
-    const char *slot;
-    uint32_t dtype; // of its weights
-};
-
-static int has_matrices(const struct kiln_variant *variant) {
-    for (uint32_t i = 0; i < variant->n_follows; i++) {
-        if (strncmp(variant->follows[i], "matmul", 6) == 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-// Shape number i of a candidate; 0 past the end.
-static int shape_of(const struct kiln_parity_params *params, const struct candidate *of, uint32_t i,
-        struct kiln_parity_shape *shape) {
-    const struct kiln_dtype_info *info = kiln_dtype_info(of->dtype);
-    int group = has_matrices(of->variant);
-    // A norm and its matrices are made for a few rows, as gemv is.
-    const char *like = group ? "matmul.f32.decode" : of->slot;
-    int weights = group || strncmp(of->slot, "matmul.", 7) == 0 || strcmp(of->slot, "embed") == 0;
-    int64_t columns = weights ? info->elems : 1;
-    if (!kiln_parity_shape(like, params->full, i, columns, shape)) {
-        return 0;
-    }
-    if (has_blocks(of->variant, shape->shape.format) && columns < 32) {
-        (void)kiln_parity_shape(like, params->full, i, 32, shape);
-    }
-    if (weights) {
-        uint32_t f32 = KILN_SHAPE_F32;
-        shape->shape.weight_dtype = of->dtype == KILN_DTYPE_F32 ? f32 : of->dtype;
-        if (group && i % 2 && of->dtype == KILN_DTYPE_Q4_K) {
-            shape->shape.last_dtype = KILN_DTYPE_Q6_K;
-        }
-    }
-    return 1;
-}
-
-static enum kiln_status add_shapes(struct kiln_parity *parity,
-        const struct kiln_parity_params *params, const struct candidate *of, struct kiln_err *err) {
-    struct kiln_parity_shape shape;
-    for (uint32_t i = 0; shape_of(params, of, i, &shape); i++) {
-        struct kiln_trial trial = {.plugin = of->plugin->name,
-                .variant = of->variant->name,
-                .shape = shape.shape,
-                .fill = shape.fill,
-                .result = KILN_TRIAL_NOT_RUN,
-                .verdict = {.worst = -1}};
-        (void)snprintf(trial.slot, sizeof(trial.slot), "%s", of->slot);
-        if (of->binding) {
-            trial.geometry = of->binding->geometry;
-            trial.source = of->binding->source;
-        }
-        KILN_TRY(add_trial(parity, &trial, err));
-    }
-    return KILN_STATUS_OK;
-}
-
-// With every weight type that its slot leaves open.
-static enum kiln_status add_types(struct kiln_parity *parity,
-        const struct kiln_parity_params *params, const struct candidate *of, struct kiln_err *err) {
-    const struct kiln_dtype_info *info;
-    int open = strcmp(of->slot, "embed") == 0 || has_matrices(of->variant);
-    if (!open) {
-        return add_shapes(parity, params, of, err);
-    }
-    for (uint32_t i = 0; (info = kiln_dtype_at(i)) != NULL; i++) {
-        struct candidate typed = *of;
-        typed.dtype = info->dtype;
-        // A group's matrices are of block types: others it declines.
-        if (info->weight && (info->elems > 1 || strcmp(of->slot, "embed") == 0)) {
-            KILN_TRY(add_shapes(parity, params, &typed, err));
-        }
-    }
-    return KILN_STATUS_OK;
-}
-
-// What the config binds to a slot: each binding that some call of it can get.
-static enum kiln_status add_bound(struct kiln_parity *parity,
-        const struct kiln_parity_params *params, const struct kiln_device *device,
-        struct candidate *of, struct kiln_err *err) {
-    struct kiln_bind_query query = {.slot = of->slot,
-            .m = strstr(of->slot, ".decode") ? 1 : 512,
-            .n = 3584,
-            .k = 3584, // a multiple of every block
-            .hd = 128,
-            .role = "",
-            .layer = 0,
-            .phase = strstr(of->slot, ".decode") ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL,
-            .device = device};
-    for (unsigned skip = 0;; skip++) {
-        struct kiln_err none = {0};
-        enum kiln_status status =
-                kiln_config_bind(params->config, &query, skip, &of->binding, &none);
-        if (status == KILN_STATUS_CONFIG || !of->binding || !of->binding->variant) {
-            return KILN_STATUS_OK; // nothing that runs here
-        }
-        if (status != KILN_STATUS_OK) {
-            return kiln_err_set(err, status, "%s", none.text);
-        }
-        of->plugin = of->binding->plugin;
-        of->variant = of->binding->variant;
-        if (!params->variant || strcmp(params->variant, of->variant->name) == 0) {
-            KILN_TRY(add_types(parity, params, of, err));
-        }
-        if (of->variant->n_follows == 0) {
-            return KILN_STATUS_OK;
-        }
-    }
-}
-
-static enum kiln_status add_all(struct kiln_parity *parity, const struct kiln_parity_params *params,
-        const struct kiln_device *device, struct candidate *of, struct kiln_err *err) {
-    const struct kiln_plugin *const *plugins = kiln_registry_plugins(params->registry);
-    for (size_t p = 0; p < kiln_registry_count(params->registry); p++) {
-        for (uint32_t v = 0; v < plugins[p]->n_variants; v++) {
-            const struct kiln_variant *variant = plugins[p]->variants[v];
-            if (!(variant->devices & device->kind) || !kiln_variant_fills(variant, of->slot) ||
-                    (params->variant && strcmp(params->variant, variant->name) != 0)) {
-                continue;
-            }
-            of->plugin = plugins[p];
-            of->variant = variant;
-            KILN_TRY(add_types(parity, params, of, err));
-        }
-    }
-    return KILN_STATUS_OK;
-}
-
-static enum kiln_status add_slot(struct kiln_parity *parity,
-        const struct kiln_parity_params *params, const struct kiln_device *device,
-        enum kiln_op_kind op, uint32_t dtype, enum kiln_phase phase, struct kiln_err *err) {
-    char slot[KILN_SLOT_NAME_MAX];
-    kiln_slot_name(slot, op, dtype, phase);
-    struct candidate of = {.slot = slot, .dtype = dtype};
-    if (!wanted(params, slot)) {
-        return KILN_STATUS_OK;
-    }
-    return params->all ? add_all(parity, params, device, &of, err)
-                       : add_bound(parity, params, device, &of, err);
-}
-
-static enum kiln_status list_trials(struct kiln_parity *parity,
-        const struct kiln_parity_params *params, const struct kiln_device *device,
-        struct kiln_err *err) {
-    for (int op = KILN_OP_EMBED; op <= KILN_OP_ARGMAX; op++) {
-        int matmul = op == KILN_OP_MATMUL, phases = matmul || op == KILN_OP_ATTENTION;
-        for (int phase = KILN_PHASE_PREFILL; phase <= (phases ? KILN_PHASE_DECODE : 1); phase++) {
-            const struct kiln_dtype_info *info;
-            for (uint32_t i = 0; (info = kiln_dtype_at(i)) != NULL; i++) {
-                if (matmul ? info->weight : i == 0) {
-                    KILN_TRY(add_slot(parity, params, device, (enum kiln_op_kind)op, info->dtype,
-                            (enum kiln_phase)phase, err));
-                }
-            }
-        }
-    }
-    if (parity->count == 0) {
-        return kiln_err_set(err, KILN_STATUS_USAGE,
-                "no variant to judge: none that runs on %s fills the slots asked for; --device sim "
-                "runs the CUDA ones without a GPU",
-                device->target);
-    }
-    return KILN_STATUS_OK;
-}
-
 // ---- One trial ----------------------------------------------------------------------------------
 struct attempt {
     struct worker *worker;
@@ -244,7 +41,6 @@ struct attempt {
     int64_t values[MAX_PARAMS];
     struct kiln_op_case problem;
     struct kiln_solo *solo;
-    uint64_t faults; // counted before
 };
 
 static void fail(struct kiln_trial *trial, const char *text) {
@@ -281,25 +77,27 @@ static enum kiln_status find(struct attempt *at, struct kiln_err *err) {
     return KILN_STATUS_OK;
 }
 
-// How often sim found fault so far; *text: the last kind of it.
-static uint64_t count_faults(const struct attempt *at, const char **text) {
+// Fails the trial by the first fault that sim found in it.
+static void judge_faults(struct attempt *at) {
     struct kiln_sim_report *report = kiln_sim_dev_report(at->worker->dev);
     const struct kiln_sim_finding *findings = NULL;
     uint32_t n = report ? kiln_sim_findings(report, &findings) : 0;
-    uint64_t count = 0;
     for (uint32_t i = 0; i < n; i++) {
-        count += findings[i].advice ? 0 : findings[i].count;
-        *text = findings[i].advice ? *text : findings[i].text;
+        if (!findings[i].advice) {
+            fail(at->trial, findings[i].text);
+            return;
+        }
     }
-    return count;
 }
 
-// Fails the trial by what sim found since.
-static void judge_faults(struct attempt *at) {
-    const char *text = "";
-    if (count_faults(at, &text) > at->faults) {
-        fail(at->trial, text);
-    }
+// Whether the plan is sound but more than the device has.
+static int exceeds(struct attempt *at, void *instance, struct kiln_err *why) {
+    enum kiln_plan_outcome outcome = KILN_PLAN_DONE;
+    struct kiln_planned *planned = NULL;
+    enum kiln_status status = kiln_plan_make(at->plugin, at->variant, instance,
+            &at->problem.problem, &at->geometry, &at->worker->dev->desc, &outcome, &planned, why);
+    kiln_planned_destroy(planned);
+    return status == KILN_STATUS_DEVICE;
 }
 
 static enum kiln_status start(struct attempt *at, struct kiln_err *err) {
@@ -318,6 +116,11 @@ static enum kiln_status start(struct attempt *at, struct kiln_err *err) {
             .data = at->problem.data,
             .edges = at->problem.edges};
     struct kiln_err why = {0};
+    if (trial->corner >= 0 && exceeds(at, instance, &why)) {
+        trial->result = KILN_TRIAL_REFUSED;
+        (void)snprintf(trial->text, sizeof(trial->text), "%s", why.text);
+        return KILN_STATUS_OK;
+    }
     enum kiln_status status = kiln_solo_create(&at->solo, &params, &outcome, &why);
     if (status == KILN_STATUS_OK && outcome == KILN_PLAN_DECLINED) {
         trial->result = KILN_TRIAL_SKIPPED;
@@ -414,8 +217,9 @@ static enum kiln_status try_it(
         struct worker *worker, struct kiln_trial *trial, struct kiln_err *err) {
     struct attempt at = {.worker = worker, .trial = trial};
     struct kiln_err cause = {0};
-    const char *before = "";
-    at.faults = count_faults(&at, &before);
+    if (kiln_sim_dev_report(worker->dev)) {
+        kiln_sim_report_clear(kiln_sim_dev_report(worker->dev));
+    }
     enum kiln_status status = find(&at, &cause);
     if (status == KILN_STATUS_OK) {
         status = kiln_op_case_make(&at.problem, trial->slot, at.plugin, at.variant, &trial->shape,
@@ -470,6 +274,9 @@ static enum kiln_status ready(struct run *run, struct worker *worker) {
 static void run_trial(void *arg, uint32_t index, uint32_t number) {
     struct run *run = arg;
     struct worker *worker = &run->workers[number];
+    if (run->params->begin) {
+        run->params->begin(run->params->progress_arg, &run->parity->trials[index]);
+    }
     if (!atomic_load(&run->failed) &&
             (ready(run, worker) != KILN_STATUS_OK ||
                     try_it(worker, &run->parity->trials[index], &worker->err) != KILN_STATUS_OK)) {
@@ -517,7 +324,7 @@ enum kiln_status kiln_parity_run(
     if (status == KILN_STATUS_OK) {
         const struct kiln_dev *dev = run.workers[0].dev;
         memcpy(parity->device, dev->id, sizeof(parity->device));
-        status = list_trials(parity, params, &dev->desc, err);
+        status = kiln_parity_list(parity, params, &dev->desc, err);
     }
     if (status == KILN_STATUS_OK) {
         status = need_compiler(run.workers[0].dev, err);
@@ -536,5 +343,6 @@ enum kiln_status kiln_parity_run(
 
 void kiln_parity_finish(struct kiln_parity *parity) {
     kiln_free(parity->trials);
+    kiln_arena_finish(&parity->arena);
     *parity = (struct kiln_parity){.trials = NULL};
 }

@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "lab/op_case.h"
+#include "plugin/arena.h"
 #include "plugin/registry.h"
 
 #include <stdint.h>
@@ -18,6 +19,7 @@ enum kiln_trial_result {
     KILN_TRIAL_PASSED,
     KILN_TRIAL_FAILED,
     KILN_TRIAL_SKIPPED, // the variant declined: `text` says why
+    KILN_TRIAL_REFUSED, // of a corner: its plan exceeds a limit of the device
     KILN_TRIAL_NOT_RUN,
 };
 
@@ -26,6 +28,8 @@ struct kiln_trial {
     const char *plugin, *variant;  // names
     struct kiln_geometry geometry; // as bound; names NULL: the defaults, filled in when it runs
     const char *source;
+    int32_t corner;        // number of the geometry (plugin/corners.h), -1: not one of them
+    uint32_t shape_number; // of a corner's shapes
     struct kiln_shape shape;
     enum kiln_case_fill fill;
     // What came out of it.
@@ -38,7 +42,14 @@ struct kiln_trial {
 struct kiln_parity {
     struct kiln_trial *trials; // by slot, then variant, then shape
     size_t count, cap;
-    char device[32]; // "sim:sm_80"
+    char device[32];         // "sim:sm_80"
+    struct kiln_arena arena; // geometries of corners
+};
+
+enum kiln_parity_corners {
+    KILN_CORNERS_NONE,     // one geometry a variant
+    KILN_CORNERS_EACH,     // every corner with two small shapes, other types than the first in turn
+    KILN_CORNERS_ALL_TYPES // every corner with every weight type
 };
 
 struct kiln_parity_params {
@@ -55,6 +66,8 @@ struct kiln_parity_params {
     const char *variant; // this one only, or NULL
     int all;  // every variant that runs on the device, default geometry; 0: what is bound
     int full; // also shapes as long as a prompt
+    enum kiln_parity_corners corners;                         // of each variant; with `all`
+    void (*begin)(void *arg, const struct kiln_trial *trial); // by any thread; or NULL
     void (*progress)(void *arg, int64_t done, int64_t total); // or NULL
     void *progress_arg;
 };

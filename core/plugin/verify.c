@@ -2,23 +2,23 @@
 #ifndef _GNU_SOURCE
 #    define _GNU_SOURCE // strsignal
 #endif
-#include "plugin/verify.h"
+#include "plugin/verify_impl.h"
 
 #include "base/crash.h"
-#include "plugin/verify_impl.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 struct watch {
-    const char *path;
-    unsigned limit_ms;
+    const struct kiln_verify_params *params;
+    unsigned limit_ms; // from `start`
     struct timespec start;
     struct kiln_buf line;    // being received
     struct kiln_buf now;     // what the child tries
@@ -41,6 +41,17 @@ static void count(struct watch *watch, const char *verdict, const char *text) {
     kiln_buf_printf(watch->report, "%-8s  %s\n", verdict, text);
 }
 
+// The clock starts again, with the limit of a step.
+static void on_step(struct watch *watch, const char *text) {
+    char *end;
+    int64_t done = strtoll(text, &end, 10), total = strtoll(end, NULL, 10);
+    watch->limit_ms = watch->params->step_ms;
+    clock_gettime(CLOCK_MONOTONIC, &watch->start);
+    if (watch->params->progress) {
+        watch->params->progress(watch->params->progress_arg, done, total);
+    }
+}
+
 static void on_line(struct watch *watch) {
     const char *text = watch->line.data + 1;
     switch (watch->line.data[0]) {
@@ -49,6 +60,15 @@ static void on_line(struct watch *watch) {
         break;
     case KILN_VERIFY_DECLINED:
         count(watch, "declined", text);
+        break;
+    case KILN_VERIFY_BEYOND:
+        count(watch, "refused", text);
+        break;
+    case KILN_VERIFY_SKIPPED:
+        count(watch, "skipped", text);
+        break;
+    case KILN_VERIFY_STEP:
+        on_step(watch, text);
         break;
     case KILN_VERIFY_FAILED:
         watch->n_failed++;
@@ -146,40 +166,40 @@ static enum kiln_status conclude(const struct watch *watch, struct kiln_err *err
     }
     return watch->n_failed == 0 ? KILN_STATUS_OK
                                 : kiln_err_set(err, KILN_STATUS_CHECK, "%s: %u of %u checks failed",
-                                          watch->path, watch->n_failed, watch->n_checks);
+                                          watch->params->path, watch->n_failed, watch->n_checks);
 }
 
 // The child's first steps: its own group, no core file, crashes that kill, no output among kiln's
 // results.
-static _Noreturn void be_child(const char *path, int fd) {
+static _Noreturn void be_child(const struct kiln_verify_params *params, int fd) {
     (void)setpgid(0, 0); // Ctrl-C ends kiln alone, and this with it: the group is another
     kiln_crash_expendable();
     (void)signal(SIGINT, SIG_DFL);
     (void)dup2(STDERR_FILENO, STDOUT_FILENO);
-    kiln_verify_child(path, fd);
+    kiln_verify_child(params, fd);
     _exit(0);
 }
 
 enum kiln_status kiln_plugin_verify(
-        const char *path, unsigned limit_ms, struct kiln_buf *report, struct kiln_err *err) {
+        const struct kiln_verify_params *params, struct kiln_buf *report, struct kiln_err *err) {
     int ends[2];
     if (pipe(ends) != 0) {
-        return kiln_err_set(
-                err, KILN_STATUS_FILE, "%s: no pipe to verify through: %s", path, strerror(errno));
+        return kiln_err_set(err, KILN_STATUS_FILE, "%s: no pipe to verify through: %s",
+                params->path, strerror(errno));
     }
-    struct watch watch = {.path = path, .limit_ms = limit_ms, .report = report};
+    struct watch watch = {.params = params, .limit_ms = params->limit_ms, .report = report};
     clock_gettime(CLOCK_MONOTONIC, &watch.start);
     (void)fflush(NULL); // or the child would write what is still buffered once more
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
-        be_child(path, ends[1]);
+        be_child(params, ends[1]);
     }
     close(ends[1]);
     if (child < 0) {
         close(ends[0]);
-        return kiln_err_set(
-                err, KILN_STATUS_FILE, "%s: no process to verify in: %s", path, strerror(errno));
+        return kiln_err_set(err, KILN_STATUS_FILE, "%s: no process to verify in: %s", params->path,
+                strerror(errno));
     }
     int status = 0;
     int late = gather(&watch, ends[0]) != 0;

@@ -4,11 +4,11 @@
 #include "config/slot.h"
 #include "model/dtype.h"
 #include "plugin/arena.h"
+#include "plugin/corners.h"
 #include "plugin/library.h"
 #include "plugin/plan.h"
 #include "plugin/registry.h"
 #include "plugin/sample.h"
-#include "plugin/schema.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -17,15 +17,14 @@
 #include <unistd.h>
 
 enum {
-    MAX_FULL_PARAMS = 5, // up to so many parameters, all combinations of corners are tried
-    N_CORNERS = 3
+    MAX_FULL_PARAMS = 5 // up to so many parameters, all combinations of corners are tried
 };
 
 struct child {
     int fd;
     struct kiln_registry *registry;
     const struct kiln_plugin *plugin;
-    int nomem;
+    int nomem, failed;
 };
 
 // One variant in one slot on one device, over all sample shapes and corners.
@@ -41,9 +40,7 @@ struct trial {
     int failed;             // reported; the rest of the trial would say the same again
 };
 
-static void emit(struct child *child, enum kiln_verify_line kind, const char *fmt, ...)
-        __attribute__((format(printf, 3, 4)));
-static void emit(struct child *child, enum kiln_verify_line kind, const char *fmt, ...) {
+void kiln_verify_emit(int fd, enum kiln_verify_line kind, const char *fmt, ...) {
     struct kiln_err text = {0};
     va_list args;
     va_start(args, fmt);
@@ -52,10 +49,11 @@ static void emit(struct child *child, enum kiln_verify_line kind, const char *fm
     for (char *at = text.text; *at; at++) {
         *at = *at == '\n' ? ' ' : *at; // a reason may have several lines, a report line has one
     }
+    // One write of less than PIPE_BUF: lines of several threads do not mix.
     char line[sizeof(text.text) + 2];
     int len = snprintf(line, sizeof(line), "%c%s\n", (char)kind, text.text);
     for (int done = 0; done < len;) {
-        ssize_t n = write(child->fd, line + done, (size_t)(len - done));
+        ssize_t n = write(fd, line + done, (size_t)(len - done));
         if (n <= 0) {
             return; // the parent is gone: nobody reads this
         }
@@ -67,53 +65,18 @@ static void check_symbols(struct child *child, const char *path) {
     struct kiln_buf names = {0};
     struct kiln_err err = {0};
     if (kiln_library_exports(path, &names, &err) != KILN_STATUS_OK) {
-        emit(child, KILN_VERIFY_FAILED, "symbols: %s", err.text);
+        child->failed = 1;
+        kiln_verify_emit(child->fd, KILN_VERIFY_FAILED, "symbols: %s", err.text);
     } else if (!names.data || strcmp(names.data, "kiln_plugin_entry\n") != 0) {
-        emit(child, KILN_VERIFY_FAILED,
+        child->failed = 1;
+        kiln_verify_emit(child->fd, KILN_VERIFY_FAILED,
                 "symbols: exports %s; only kiln_plugin_entry may be seen: build with "
                 "-fvisibility=hidden",
                 names.data ? names.data : "nothing");
     } else {
-        emit(child, KILN_VERIFY_OK, "symbols: exports kiln_plugin_entry alone");
+        kiln_verify_emit(child->fd, KILN_VERIFY_OK, "symbols: exports kiln_plugin_entry alone");
     }
     kiln_buf_finish(&names);
-}
-
-// ---- Corners of a schema -----------------------------------------------------------------------
-static int64_t corner_value(
-        const struct kiln_param *param, unsigned corner, const struct trial *trial) {
-    return corner == 0 ? kiln_param_default_value(
-                                 param, kiln_sample_head_size(trial->shape), trial->device->cc)
-           : corner == 1 ? kiln_param_smallest(param)
-                         : kiln_param_largest(param);
-}
-
-// How many corners are tried. With many parameters: all defaults, all smallest, all largest, then
-// one parameter after the other at either end.
-static uint32_t n_corners(const struct kiln_variant *variant) {
-    uint32_t n = 1;
-    if (variant->n_params > MAX_FULL_PARAMS) {
-        return N_CORNERS + 2 * variant->n_params;
-    }
-    for (uint32_t i = 0; i < variant->n_params; i++) {
-        n *= N_CORNERS;
-    }
-    return n;
-}
-
-static void set_corner(const struct trial *trial, uint32_t index, int64_t *values) {
-    const struct kiln_variant *variant = trial->variant;
-    int full = variant->n_params <= MAX_FULL_PARAMS;
-    uint32_t rest = index;
-    for (uint32_t i = 0; i < variant->n_params; i++) {
-        unsigned corner = full ? rest % N_CORNERS : index;
-        rest /= N_CORNERS;
-        if (!full && index >= N_CORNERS) {
-            uint32_t single = index - N_CORNERS;
-            corner = single / 2 == i ? 1 + single % 2 : 0;
-        }
-        values[i] = corner_value(variant->params[i], corner, trial);
-    }
 }
 
 // ---- Plans -----------------------------------------------------------------------------------
@@ -141,9 +104,9 @@ static enum kiln_status plan_text(struct trial *trial, const struct kiln_geometr
 }
 
 static void fail_trial(struct trial *trial, const char *text) {
-    emit(trial->child, KILN_VERIFY_FAILED, "plan of '%s' for %s on %s: %s", trial->variant->name,
-            trial->slot, trial->device->name, text);
-    trial->failed = 1;
+    kiln_verify_emit(trial->child->fd, KILN_VERIFY_FAILED, "plan of '%s' for %s on %s: %s",
+            trial->variant->name, trial->slot, trial->device->name, text);
+    trial->failed = trial->child->failed = 1;
 }
 
 static void try_geometry(struct trial *trial, const struct kiln_geometry *geometry) {
@@ -177,9 +140,10 @@ static void try_corners(struct trial *trial, const char **names, int64_t *values
             .names = names,
             .values = values};
     for (trial->shape = 0; trial->shape < KILN_SAMPLE_N_SHAPES; trial->shape++) {
-        uint32_t n = n_corners(variant);
+        uint32_t n = kiln_corners_count(variant, MAX_FULL_PARAMS);
         for (uint32_t i = 0; i < n && !trial->failed; i++) {
-            set_corner(trial, i, values);
+            kiln_corner_values(variant, MAX_FULL_PARAMS, i, kiln_sample_head_size(trial->shape),
+                    trial->device->cc, values);
             try_geometry(trial, &geometry);
         }
     }
@@ -190,12 +154,12 @@ static void report_trial(const struct trial *trial) {
         return;
     }
     if (trial->planned == 0) {
-        emit(trial->child, KILN_VERIFY_DECLINED, "plan of '%s' for %s on %s: %s",
+        kiln_verify_emit(trial->child->fd, KILN_VERIFY_DECLINED, "plan of '%s' for %s on %s: %s",
                 trial->variant->name, trial->slot, trial->device->name,
                 trial->declined ? trial->reason.text : "beyond the device's limits throughout");
         return;
     }
-    emit(trial->child, KILN_VERIFY_OK,
+    kiln_verify_emit(trial->child->fd, KILN_VERIFY_OK,
             "plan of '%s' for %s on %s: %" PRIu64 " planned, %" PRIu64 " declined, %" PRIu64
             " beyond the device's limits",
             trial->variant->name, trial->slot, trial->device->name, trial->planned, trial->declined,
@@ -207,7 +171,8 @@ static void try_slot(struct child *child, const struct kiln_variant *variant, co
     struct trial trial = {.child = child, .variant = variant, .device = device, .slot = slot};
     struct kiln_arena arena = {0};
     struct kiln_err err = {0};
-    emit(child, KILN_VERIFY_NOW, "plan of '%s' for %s on %s", variant->name, slot, device->name);
+    kiln_verify_emit(child->fd, KILN_VERIFY_NOW, "plan of '%s' for %s on %s", variant->name, slot,
+            device->name);
     const char **names = kiln_arena_calloc(&arena, variant->n_params, sizeof(*names));
     int64_t *values = kiln_arena_calloc(&arena, variant->n_params, sizeof(*values));
     if (!names || !values) {
@@ -259,16 +224,17 @@ static void check_plans(struct child *child) {
     }
 }
 
-void kiln_verify_child(const char *path, int fd) {
+void kiln_verify_child(const struct kiln_verify_params *params, int fd) {
     struct child child = {.fd = fd};
     struct kiln_err err = {0};
-    emit(&child, KILN_VERIFY_NOW, "loading");
+    kiln_verify_emit(child.fd, KILN_VERIFY_NOW, "loading");
     enum kiln_status status = kiln_registry_create(&child.registry, &err);
     if (status == KILN_STATUS_OK) {
-        status = kiln_registry_add_file(child.registry, path, &err);
+        status = kiln_registry_add_file(child.registry, params->path, &err);
     }
     if (status != KILN_STATUS_OK) {
-        emit(&child, status == KILN_STATUS_NOMEM ? KILN_VERIFY_NOMEM : KILN_VERIFY_REFUSED, "%s",
+        kiln_verify_emit(child.fd,
+                status == KILN_STATUS_NOMEM ? KILN_VERIFY_NOMEM : KILN_VERIFY_REFUSED, "%s",
                 err.text);
         kiln_registry_destroy(child.registry);
         return;
@@ -276,14 +242,17 @@ void kiln_verify_child(const char *path, int fd) {
     unsigned major, minor;
     child.plugin = kiln_registry_plugins(child.registry)[0];
     kiln_registry_abi(child.registry, 0, &major, &minor);
-    emit(&child, KILN_VERIFY_OK, "accepted: plugin '%s' %s, ABI %u.%u, %u variant%s",
+    kiln_verify_emit(child.fd, KILN_VERIFY_OK, "accepted: plugin '%s' %s, ABI %u.%u, %u variant%s",
             child.plugin->name, child.plugin->version, major, minor, child.plugin->n_variants,
             child.plugin->n_variants == 1 ? "" : "s");
-    check_symbols(&child, path);
+    check_symbols(&child, params->path);
     check_plans(&child);
-    emit(&child, KILN_VERIFY_NOW, "finish()");
+    kiln_verify_emit(child.fd, KILN_VERIFY_NOW, "finish()");
     kiln_registry_destroy(child.registry);
+    if (!child.nomem && !child.failed && params->more) {
+        params->more(params->more_arg, fd);
+    }
     if (child.nomem) {
-        emit(&child, KILN_VERIFY_NOMEM, "out of memory");
+        kiln_verify_emit(child.fd, KILN_VERIFY_NOMEM, "out of memory");
     }
 }

@@ -335,8 +335,9 @@ static void attention_cuda_passes_verify(void **state) {
     (void)state;
     struct kiln_buf report = {0};
     struct kiln_err err = {0};
-    enum kiln_status status =
-            kiln_plugin_verify(plugin_path(), KILN_VERIFY_LIMIT_MS, &report, &err);
+    const struct kiln_verify_params params = {
+            .path = plugin_path(), .limit_ms = KILN_VERIFY_LIMIT_MS};
+    enum kiln_status status = kiln_plugin_verify(&params, &report, &err);
     if (status != KILN_STATUS_OK) {
         print_error("%s\n%s\n", err.text, report.data ? report.data : "");
     }

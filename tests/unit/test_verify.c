@@ -22,7 +22,8 @@ static enum kiln_status verify(
         const char *name, unsigned limit_ms, struct kiln_buf *report, struct kiln_err *err) {
     char *path = kiln_asprintf("%s/tests/plugins_bad/%s.so", getenv("KILN_TEST_BUILD"), name);
     assert_non_null(path);
-    enum kiln_status status = kiln_plugin_verify(path, limit_ms, report, err);
+    const struct kiln_verify_params params = {.path = path, .limit_ms = limit_ms};
+    enum kiln_status status = kiln_plugin_verify(&params, report, err);
     kiln_free(path);
     return status;
 }

@@ -141,6 +141,7 @@ KILN_MUST_CHECK enum kiln_status kiln_sim_launch(struct kiln_sim *sim,
 KILN_MUST_CHECK enum kiln_status kiln_sim_report_create(
         struct kiln_sim_report **report, struct kiln_err *err);
 void kiln_sim_report_destroy(struct kiln_sim_report *report); // NULL is fine
+void kiln_sim_report_clear(struct kiln_sim_report *report);   // as if nothing had been launched
 
 // One line's faults of one kind, and the first of them in the order of blocks.
 struct kiln_sim_finding {

@@ -143,10 +143,7 @@ static void finish_finding(struct kiln_sim_finding *finding) {
     kiln_free((void *)(uintptr_t)finding->allocation);
 }
 
-void kiln_sim_report_destroy(struct kiln_sim_report *report) {
-    if (!report) {
-        return;
-    }
+void kiln_sim_report_clear(struct kiln_sim_report *report) {
     forget_told(report);
     for (size_t i = 0; i < report->n_findings; i++) {
         finish_finding(&report->findings[i]);
@@ -157,7 +154,14 @@ void kiln_sim_report_destroy(struct kiln_sim_report *report) {
     kiln_free(report->findings);
     kiln_free(report->kernels);
     kiln_free(report->counts);
-    kiln_free(report);
+    *report = (struct kiln_sim_report){.n_kernels = 0};
+}
+
+void kiln_sim_report_destroy(struct kiln_sim_report *report) {
+    if (report) {
+        kiln_sim_report_clear(report);
+        kiln_free(report);
+    }
 }
 
 const char *kiln_sim_file(
