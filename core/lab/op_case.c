@@ -483,9 +483,16 @@ static void make_attention(struct maker *mk) {
     mk->made->op.scale = 1.0F / sqrtf((float)shape->head_size);
     mk->made->op.softcap = shape->softcap;
     mk->made->op.window = shape->window;
-    add_input(mk, KILN_OPERAND_Q, cols, query_row);
-    add_caches(mk);
-    add_positions(mk);
+    if (mk->index > 0) { // behind a rope_kv
+        take_edge(mk, KILN_OPERAND_Q, 0, KILN_OPERAND_OUT);
+        take_edge(mk, KILN_OPERAND_K_CACHE, 0, KILN_OPERAND_K_CACHE);
+        take_edge(mk, KILN_OPERAND_V_CACHE, 0, KILN_OPERAND_V_CACHE);
+        take_edge(mk, KILN_OPERAND_POSITIONS, 0, KILN_OPERAND_POSITIONS);
+    } else {
+        add_input(mk, KILN_OPERAND_Q, cols, query_row);
+        add_caches(mk);
+        add_positions(mk);
+    }
     add_count(mk, KILN_OPERAND_KV_LEN, shape->kv_len > 0 ? shape->kv_len : 0);
     add_edge(mk, KILN_OPERAND_OUT, cols);
 }

@@ -8,6 +8,10 @@
 //                              magnitudes of a score's products: an error of a score is a relative
 //                              error of its weight
 //   2^-11 |o|                  where OUT is f16 (kiln_case_round)
+// Behind a rope_kv in the same launch Q, and K and V of the call's own rows, are off by what that
+// op's are, and by their rounding to f16. With d the most that a score is off by, and dv a value:
+//   sum(p |v - o| 2 d) / sum(p) + sum(p dv) / sum(p)
+// which holds while d is below 0.4: then e^d (e^d - 1) < 2 d.
 // A row that sees no key is zeros, exactly.
 #include "lab/op_case_impl.h"
 
@@ -21,7 +25,9 @@ struct attention {
     const struct kiln_op *op;
     float *k, *v; // (keys, KV heads * HD)
     int64_t keys, kv_cols;
-    double *p; // (keys)
+    double *p, *off;  // (keys) weights, and what their scores are off by
+    double *ke, *ve;  // as k and v: what they are off by; NULL: they are given
+    const double *qe; // of a head; NULL: it is given
 };
 
 static float *decode_cache(
@@ -33,6 +39,40 @@ static float *decode_cache(
         kiln_case_decode(tensor, data + i * tensor->strides[1], to + i * tensor->dims[0]);
     }
     return to;
+}
+
+// What an op before wrote to a cache takes the place of the rows that were there.
+static enum kiln_status take_rows(const struct attention *at, uint32_t operand, float *cache,
+        double **errors, struct kiln_err *err) {
+    const struct kiln_case_reference *ref = at->c->reference;
+    const struct kiln_case_value *value = kiln_case_value(at->c, 0, operand);
+    const int32_t *positions = kiln_case_data(at->c, 0, KILN_OPERAND_POSITIONS);
+    if (ref->n_rows != ref->m) {
+        return kiln_err_set(err, KILN_STATUS_USAGE, "no oracle for so many rows behind rope_kv");
+    }
+    *errors = kiln_calloc((size_t)(at->keys * at->kv_cols) + 1, sizeof(**errors));
+    if (!*errors) {
+        return kiln_err_nomem(err, "a reference");
+    }
+    for (int64_t r = 0; r < ref->n_rows; r++) {
+        int64_t key = positions[r];
+        for (int64_t i = 0; key >= 0 && key < at->keys && i < at->kv_cols; i++) {
+            cache[key * at->kv_cols + i] = (float)value->v[r * at->kv_cols + i];
+            (*errors)[key * at->kv_cols + i] = value->e[r * at->kv_cols + i];
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+// The most that a score is off by where Q and K are: both are made in f32 and kept in f16.
+static double score_off(const struct attention *at, const double *q, int64_t element) {
+    double sum = 0;
+    for (int64_t i = 0; at->qe && at->ke && i < at->op->head_size; i++) {
+        double k = fabs((double)at->k[element + i]), ke = at->ke[element + i];
+        double qe = at->qe[i] + fabs(q[i]) * 0x1p-11;
+        sum += qe * (k + ke) + fabs(q[i]) * ke;
+    }
+    return sum * (double)at->op->scale;
 }
 
 // Weights of keys first .. last, relative to the largest; gives their sum, and the largest sum of
@@ -51,6 +91,7 @@ static double weigh(const struct attention *at, const double *q, const float *k,
         }
         dot *= (double)at->op->scale;
         at->p[key] = cap > 0 ? cap * tanh(dot / cap) : dot;
+        at->off[key] = score_off(at, q, row - at->k);
         top = fmax(top, at->p[key]);
         size *= (double)at->op->scale;
         *largest = isfinite(size) ? fmax(*largest, size) : *largest;
@@ -76,28 +117,37 @@ static void reckon_head(const struct attention *at, const double *q, int64_t pos
     int halves = at->c->reference->precision != KILN_PRECISION_F32;
     double term = 0x1p-16 + 0x1p-20 * largest + (halves ? 0x1p-11 : 0);
     for (int64_t key = first; key <= last; key++) {
-        const float *v = at->v + key * at->kv_cols + column;
+        int64_t element = key * at->kv_cols + column;
+        const float *v = at->v + element;
         double p = at->p[key], off = term * p + (halves && p < 0x1p-14 ? 0x1p-25 : 0);
         for (int64_t i = 0; i < hd; i++) {
             want[i] += p * (double)v[i];
-            bound[i] += off * fabs((double)v[i]);
+            bound[i] += off * fabs((double)v[i]) + (at->ve ? p * at->ve[element + i] : 0);
         }
     }
     for (int64_t i = 0; i < hd; i++) {
         want[i] /= sum;
         bound[i] = bound[i] / sum + 1e-30;
     }
+    for (int64_t key = first; at->qe && key <= last; key++) {
+        const float *v = at->v + key * at->kv_cols + column;
+        double p = at->p[key] / sum, d = at->off[key] < 0.4 ? 2 * at->off[key] : 1e30;
+        for (int64_t i = 0; i < hd; i++) {
+            bound[i] += p * d > 0 ? p * d * fabs((double)v[i] - want[i]) : 0;
+        }
+    }
 }
 
-static enum kiln_status reckon(
-        struct attention *at, uint32_t op, const double *q, const struct kiln_case_value *out) {
+static enum kiln_status reckon(struct attention *at, uint32_t op, const struct kiln_case_input *q,
+        const struct kiln_case_value *out) {
     const struct kiln_case_reference *ref = at->c->reference;
     const int32_t *positions = kiln_case_data(at->c, op, KILN_OPERAND_POSITIONS);
     int64_t hd = at->op->head_size;
     for (int64_t r = 0; r < ref->n_rows; r++) {
         for (int64_t head = 0; head < at->op->n_heads; head++) {
             int64_t i = r * out->cols + head * hd;
-            reckon_head(at, q + i, positions[ref->rows[r]], head, out->v + i, out->e + i);
+            at->qe = q->e ? q->e + i : NULL;
+            reckon_head(at, q->v + i, positions[ref->rows[r]], head, out->v + i, out->e + i);
         }
     }
     return KILN_STATUS_OK;
@@ -117,11 +167,24 @@ enum kiln_status kiln_case_attention(
     at.k = decode_cache(c, op, KILN_OPERAND_K_CACHE, at.keys);
     at.v = decode_cache(c, op, KILN_OPERAND_V_CACHE, at.keys);
     at.p = kiln_calloc((size_t)at.keys + 1, sizeof(*at.p));
+    at.off = kiln_calloc((size_t)at.keys + 1, sizeof(*at.off));
     enum kiln_status status =
-            at.k && at.v && at.p ? reckon(&at, op, q.v, out) : kiln_err_nomem(err, "a reference");
+            at.k && at.v && at.p && at.off ? KILN_STATUS_OK : kiln_err_nomem(err, "a reference");
+    if (status == KILN_STATUS_OK && op > 0) {
+        status = take_rows(&at, KILN_OPERAND_K_CACHE, at.k, &at.ke, err);
+    }
+    if (status == KILN_STATUS_OK && op > 0) {
+        status = take_rows(&at, KILN_OPERAND_V_CACHE, at.v, &at.ve, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        status = reckon(&at, op, &q, out);
+    }
     kiln_free(at.k);
     kiln_free(at.v);
     kiln_free(at.p);
+    kiln_free(at.off);
+    kiln_free(at.ke);
+    kiln_free(at.ve);
     kiln_case_input_finish(&q);
     return status;
 }

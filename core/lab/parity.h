@@ -84,7 +84,8 @@ struct kiln_parity_shape {
     struct kiln_shape shape;
     enum kiln_case_fill fill;
 };
-// The i-th shape of a slot; 0 past the end. columns: what `k` must be a multiple of.
+// The i-th shape of a slot; 0 past the end. columns: what `k` must be a multiple of. "rope_kv
+// attention": of one row in both.
 int kiln_parity_shape(
         const char *slot, int full, uint32_t i, int64_t columns, struct kiln_parity_shape *shape);
 

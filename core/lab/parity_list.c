@@ -51,7 +51,8 @@ struct candidate {
     uint32_t dtype; // of its weights
     enum kiln_op_kind op;
     enum kiln_phase phase;
-    int32_t cc; // of the device
+    int32_t cc;  // of the device
+    int follows; // only those that fill the attention behind the slot, too
 };
 
 static int has_matrices(const struct kiln_variant *variant) {
@@ -63,13 +64,19 @@ static int has_matrices(const struct kiln_variant *variant) {
     return 0;
 }
 
+static int has_attention(const struct kiln_variant *variant) {
+    return variant->n_follows == 1 && strcmp(variant->follows[0], "attention") == 0;
+}
+
 // Shape number i of a candidate; 0 past the end.
 static int shape_of(const struct kiln_parity_params *params, const struct candidate *of, uint32_t i,
         struct kiln_parity_shape *shape) {
     const struct kiln_dtype_info *info = kiln_dtype_info(of->dtype);
     int group = has_matrices(of->variant);
     // A norm and its matrices are made for a few rows, as gemv is.
-    const char *like = group ? "matmul.f32.decode" : of->slot;
+    const char *like = group                        ? "matmul.f32.decode"
+                       : has_attention(of->variant) ? "rope_kv attention"
+                                                    : of->slot;
     int weights = group || strncmp(of->slot, "matmul.", 7) == 0 || strcmp(of->slot, "embed") == 0;
     int64_t columns = weights ? info->elems : 1;
     if (!kiln_parity_shape(like, params->full, i, columns, shape)) {
@@ -242,14 +249,15 @@ static enum kiln_status add_types(struct kiln_parity *parity,
 static enum kiln_status add_bound(struct kiln_parity *parity,
         const struct kiln_parity_params *params, const struct kiln_device *device,
         struct candidate *of, struct kiln_err *err) {
+    int decode = of->follows || strstr(of->slot, ".decode");
     struct kiln_bind_query query = {.slot = of->slot,
-            .m = strstr(of->slot, ".decode") ? 1 : 512,
+            .m = decode ? 1 : 512,
             .n = 3584,
             .k = 3584, // a multiple of every block
             .hd = 128,
             .role = "",
             .layer = 0,
-            .phase = strstr(of->slot, ".decode") ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL,
+            .phase = decode ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL,
             .device = device};
     for (unsigned skip = 0;; skip++) {
         struct kiln_err none = {0};
@@ -263,7 +271,8 @@ static enum kiln_status add_bound(struct kiln_parity *parity,
         }
         of->plugin = of->binding->plugin;
         of->variant = of->binding->variant;
-        if (!params->variant || strcmp(params->variant, of->variant->name) == 0) {
+        if ((!params->variant || strcmp(params->variant, of->variant->name) == 0) &&
+                (!of->follows || has_attention(of->variant))) {
             KILN_TRY(add_types(parity, params, of, err));
         }
         if (of->variant->n_follows == 0) {
@@ -279,6 +288,7 @@ static enum kiln_status add_all(struct kiln_parity *parity, const struct kiln_pa
         for (uint32_t v = 0; v < plugins[p]->n_variants; v++) {
             const struct kiln_variant *variant = plugins[p]->variants[v];
             if (!(variant->devices & device->kind) || !kiln_variant_fills(variant, of->slot) ||
+                    (of->follows && !has_attention(variant)) ||
                     (params->variant && strcmp(params->variant, variant->name) != 0)) {
                 continue;
             }
@@ -290,6 +300,13 @@ static enum kiln_status add_all(struct kiln_parity *parity, const struct kiln_pa
     return KILN_STATUS_OK;
 }
 
+static enum kiln_status add_candidates(struct kiln_parity *parity,
+        const struct kiln_parity_params *params, const struct kiln_device *device,
+        struct candidate *of, struct kiln_err *err) {
+    return params->all ? add_all(parity, params, device, of, err)
+                       : add_bound(parity, params, device, of, err);
+}
+
 static enum kiln_status add_slot(struct kiln_parity *parity,
         const struct kiln_parity_params *params, const struct kiln_device *device,
         enum kiln_op_kind op, uint32_t dtype, enum kiln_phase phase, struct kiln_err *err) {
@@ -297,11 +314,16 @@ static enum kiln_status add_slot(struct kiln_parity *parity,
     kiln_slot_name(slot, op, dtype, phase);
     struct candidate of = {
             .slot = slot, .dtype = dtype, .op = op, .phase = phase, .cc = device->cc};
-    if (!wanted(params, slot)) {
-        return KILN_STATUS_OK;
+    int asked = wanted(params, slot);
+    if (asked) {
+        KILN_TRY(add_candidates(parity, params, device, &of, err));
     }
-    return params->all ? add_all(parity, params, device, &of, err)
-                       : add_bound(parity, params, device, &of, err);
+    // The attention of one row may be bound together with the rope_kv before it. Among all variants
+    // of the slot those that do so are already.
+    of.follows =
+            op == KILN_OP_ROPE_KV && (params->all ? !asked && wanted(params, "attention.decode")
+                                                  : asked || wanted(params, "attention.decode"));
+    return of.follows ? add_candidates(parity, params, device, &of, err) : KILN_STATUS_OK;
 }
 
 enum kiln_status kiln_parity_list(struct kiln_parity *parity,

@@ -212,6 +212,44 @@ static int rope_shape(int full, uint32_t i, struct kiln_parity_shape *shape) {
     return 1;
 }
 
+// Keys, heads, KV heads, options: a row turned, put into the caches and attended to in one launch.
+struct row_shape {
+    int64_t keys;
+    int32_t heads, kv_heads;
+    uint32_t with;
+};
+static const struct row_shape rope_row_small[] = {
+        {1, 7, 1, 0},
+        {16, 3, 1, KILN_WITH_PAIRS},
+        {65, 14, 2, KILN_WITH_PART},
+        {257, 4, 4, KILN_WITH_PAIRS | KILN_WITH_PART},
+        {130, 20, 1, 0},
+};
+static const struct row_shape rope_row_full[] = {
+        {64, 28, 4, 0},
+        {1001, 15, 5, KILN_WITH_PAIRS},
+        {3325, 28, 4, 0},
+};
+
+static int rope_row_shape(int full, uint32_t i, struct kiln_parity_shape *shape) {
+    uint32_t n_small = COUNT(rope_row_small), n = n_small + (full ? COUNT(rope_row_full) : 0);
+    if (i >= n * COUNT(head_sizes)) {
+        return 0;
+    }
+    const struct row_shape *a =
+            i % n < n_small ? &rope_row_small[i % n] : &rope_row_full[i % n - n_small];
+    *shape = (struct kiln_parity_shape){.fill = KILN_FILL_NORMAL,
+            .shape = {.m = 1,
+                    .bound = 1,
+                    .kv_len = a->keys,
+                    .n_heads = a->heads,
+                    .n_kv_heads = a->kv_heads,
+                    .head_size = head_sizes[i / n],
+                    .with = a->with,
+                    .format = i % 2}};
+    return 1;
+}
+
 int kiln_parity_shape(
         const char *slot, int full, uint32_t i, int64_t columns, struct kiln_parity_shape *shape) {
     int decode = strstr(slot, ".decode") != NULL;
@@ -220,6 +258,9 @@ int kiln_parity_shape(
     }
     if (strncmp(slot, "matmul.", 7) == 0) {
         return matmul_shape(decode, full, i, columns, shape);
+    }
+    if (strcmp(slot, "rope_kv attention") == 0) {
+        return rope_row_shape(full, i, shape);
     }
     if (strcmp(slot, "rope_kv") == 0) {
         return rope_shape(full, i, shape);

@@ -121,6 +121,64 @@ static void op_case_masked_rows_are_zero(void **state) {
 }
 
 // Blocks of 32 equal values whose sum passes 65504 stay finite; a row that is not finite is NaN.
+// A cache with the row that rope_kv must put into it, as the reference has it.
+static unsigned char *written_cache(struct kiln_op_case *c, uint32_t operand) {
+    const struct kiln_tensor *cache = kiln_case_find(c, 0, operand);
+    const struct kiln_case_value *value = kiln_case_value(c, 0, operand);
+    unsigned char *at = kiln_alloc(kiln_solo_span(cache));
+    float row[64];
+    assert_non_null(at);
+    memcpy(at, kiln_case_data(c, 0, operand), kiln_solo_span(cache));
+    for (int64_t i = 0; i < 64; i++) {
+        row[i] = (float)value->v[i];
+    }
+    kiln_case_encode(cache, row, at + (c->shape.kv_len - 1) * cache->strides[1]);
+    return at;
+}
+
+// rope_kv and the attention of one row together: what the row puts into the caches is what it reads
+// there. The first token sees itself alone: each head is V of its KV head.
+static void op_case_attends_behind_rope(void **state) {
+    (void)state;
+    static const char *const follows[] = {"attention"};
+    static const struct kiln_variant both = {.struct_size = sizeof(both),
+            .devices = KILN_DEVICE_CUDA,
+            .name = "both",
+            .follows = follows,
+            .n_follows = 1};
+    const struct kiln_shape shape = {
+            .m = 1, .kv_len = 1, .n_heads = 6, .n_kv_heads = 2, .head_size = 32};
+    const void *outputs[KILN_CASE_OPS * KILN_SOLO_OPERANDS] = {NULL};
+    struct kiln_op_case c;
+    struct kiln_op_verdict verdict;
+    struct kiln_err err = {0};
+    float out[6 * 32];
+    assert_int_equal(
+            kiln_op_case_make(&c, "rope_kv", NULL, &both, &shape, KILN_FILL_NORMAL, 1, &err),
+            KILN_STATUS_OK);
+    const float *v = kiln_case_data(&c, 0, KILN_OPERAND_V);
+    for (int i = 0; i < 6 * 32; i++) {
+        out[i] = v[i / 96 * 32 + i % 32];
+    }
+    outputs[KILN_OPERAND_K_CACHE] = kiln_case_data(&c, 0, KILN_OPERAND_K_CACHE);
+    outputs[KILN_OPERAND_V_CACHE] = kiln_case_data(&c, 0, KILN_OPERAND_V_CACHE);
+    outputs[KILN_SOLO_OPERANDS + KILN_OPERAND_OUT] = out;
+    assert_int_equal(kiln_op_case_judge_bytes(&c, outputs, &verdict, &err), KILN_STATUS_OK);
+    assert_false(verdict.passed); // the caches were not written
+    unsigned char *k_cache = written_cache(&c, KILN_OPERAND_K_CACHE);
+    unsigned char *v_cache = written_cache(&c, KILN_OPERAND_V_CACHE);
+    outputs[KILN_OPERAND_K_CACHE] = k_cache;
+    outputs[KILN_OPERAND_V_CACHE] = v_cache;
+    assert_true(judged(&c, outputs).passed);
+    out[100] *= 1.01F;
+    verdict = judged(&c, outputs);
+    assert_false(verdict.passed);
+    assert_true(verdict.op == 1 && verdict.operand == KILN_OPERAND_OUT && verdict.col == 100);
+    kiln_free(k_cache);
+    kiln_free(v_cache);
+    kiln_op_case_finish(&c);
+}
+
 static void op_case_quantizes(void **state) {
     (void)state;
     struct kiln_q8 q8;
@@ -181,6 +239,7 @@ int main(void) {
             cmocka_unit_test(op_case_judges_attention),
             cmocka_unit_test(op_case_judges_norm),
             cmocka_unit_test(op_case_masked_rows_are_zero),
+            cmocka_unit_test(op_case_attends_behind_rope),
             cmocka_unit_test(op_case_quantizes),
             cmocka_unit_test(op_case_repeats),
             cmocka_unit_test(op_case_refuses),
