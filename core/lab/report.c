@@ -2,6 +2,7 @@
 #include "lab/report.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "lab/ledger_impl.h"
 #include "lab/report_impl.h"
 
@@ -9,6 +10,20 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+// Takes out of a text what is left of characters that were cut.
+static void drop_cut(char *text) {
+    size_t left = strlen(text), kept = 0;
+    for (size_t at = 0; left > 0;) {
+        int len = kiln_utf8_len(text + at, left);
+        size_t step = len > 0 ? (size_t)len : 1;
+        memmove(text + kept, text + at, step);
+        kept += len > 0 ? step : 0;
+        at += step;
+        left -= step;
+    }
+    text[kept] = '\0';
+}
 
 // ---- Tables -------------------------------------------------------------------------------------
 
@@ -28,6 +43,7 @@ const char *kiln_table_cell(struct kiln_table *table, const char *fmt, ...) {
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+    drop_cut(text);
     return keep_cell(table, kiln_strdup(text));
 }
 
@@ -42,6 +58,7 @@ struct kiln_section *kiln_report_section(
         report->failed = 1;
         return NULL;
     }
+    drop_cut(copy);
     struct kiln_section *section = &report->sections[report->n++];
     *section = (struct kiln_section){.title = copy, .table = {.n_columns = n}};
     for (size_t i = 0; i < n; i++) {
@@ -97,8 +114,13 @@ static kiln_report_fn kind_of(const json_t *document) {
     if (json_is_array(json_object_get(document, "slices"))) {
         return kiln_report_wall;
     }
-    if (json_is_array(json_object_get(document, "kernels"))) {
+    if (json_is_array(json_object_get(document, "kernels")) ||
+            json_is_array(json_object_get(document, "diff"))) {
         return kiln_report_audit;
+    }
+    const json_t *op = json_array_get(json_object_get(document, "results"), 0);
+    if (json_is_string(json_object_get(op, "shape"))) {
+        return kiln_report_op;
     }
     if (json_is_string(json_object_get(document, "gate"))) {
         return kiln_report_gate;
@@ -145,27 +167,40 @@ enum kiln_status kiln_report_add(struct kiln_report *report, const char *name,
 
 // ---- HTML ---------------------------------------------------------------------------------------
 
+static void html_char(struct kiln_buf *out, char c) {
+    switch (c) {
+    case '&':
+        kiln_buf_puts(out, "&amp;");
+        break;
+    case '<':
+        kiln_buf_puts(out, "&lt;");
+        break;
+    case '>':
+        kiln_buf_puts(out, "&gt;");
+        break;
+    case '"':
+        kiln_buf_puts(out, "&quot;");
+        break;
+    case '\'':
+        kiln_buf_puts(out, "&#39;");
+        break;
+    default:
+        kiln_buf_append(out, (unsigned char)c < ' ' || c == 0x7f ? " " : &c, 1);
+    }
+}
+
 void kiln_html_text(struct kiln_buf *out, const char *text) {
-    for (const char *c = text; *c; c++) {
-        switch (*c) {
-        case '&':
-            kiln_buf_puts(out, "&amp;");
-            break;
-        case '<':
-            kiln_buf_puts(out, "&lt;");
-            break;
-        case '>':
-            kiln_buf_puts(out, "&gt;");
-            break;
-        case '"':
-            kiln_buf_puts(out, "&quot;");
-            break;
-        case '\'':
-            kiln_buf_puts(out, "&#39;");
-            break;
-        default:
-            kiln_buf_append(out, (unsigned char)*c < ' ' || *c == 0x7f ? " " : c, 1);
+    size_t left = strlen(text);
+    while (left > 0) {
+        // Of a character that was cut, nothing is shown.
+        int len = kiln_utf8_len(text, left);
+        if (len > 1) {
+            kiln_buf_append(out, text, (size_t)len);
+        } else if (len == 1) {
+            html_char(out, *text);
         }
+        text += len > 0 ? len : 1;
+        left -= len > 0 ? (size_t)len : 1;
     }
 }
 
@@ -183,16 +218,24 @@ static const char style[] =
         "h1{font-size:1.4rem}h2{font-size:1.1rem;margin:2rem 0 .3rem;overflow-wrap:anywhere}"
         "p{color:var(--dim);margin:.2rem 0 .6rem;overflow-wrap:anywhere}"
         "svg{display:block;width:100%;max-width:36rem;height:auto}"
-        "svg text{font:11px system-ui,sans-serif;fill:var(--fg)}"
+        "svg text{font:11px system-ui,sans-serif;fill:var(--fg);paint-order:stroke;"
+        "stroke:var(--bg);stroke-width:2.5px;stroke-opacity:.7;stroke-linejoin:round}"
         "svg .l{stroke:var(--line)}svg .z{stroke:var(--dim)}"
         ".t{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem}"
         "th,td{padding:.2rem .6rem .2rem 0;border-bottom:1px solid var(--line);text-align:left;"
-        "vertical-align:top}td.n{text-align:right;font-variant-numeric:tabular-nums;"
+        "vertical-align:top}td.w{min-width:9rem}td.n{text-align:right;font-variant-numeric:tabular-"
+        "nums;"
         "white-space:nowrap}";
 
 // Whether a cell is set like a number.
 static int is_number(const char *text) {
     return *text && strspn(text, "+-.0123456789e %") == strlen(text);
+}
+
+// A cell of several words keeps some width on a phone, where tables are wider than the screen
+// anyway.
+static const char *cell_class(const char *text) {
+    return is_number(text) ? "<td class=\"n\">" : strlen(text) > 16 ? "<td class=\"w\">" : "<td>";
 }
 
 static void html_table(const struct kiln_table *table, struct kiln_buf *page) {
@@ -201,9 +244,7 @@ static void html_table(const struct kiln_table *table, struct kiln_buf *page) {
         size_t column = i % table->n_columns;
         int head = i < table->n_columns;
         kiln_buf_puts(page, column == 0 ? "<tr>" : "");
-        kiln_buf_puts(page, head                         ? "<th>"
-                            : is_number(table->cells[i]) ? "<td class=\"n\">"
-                                                         : "<td>");
+        kiln_buf_puts(page, head ? "<th>" : cell_class(table->cells[i]));
         kiln_html_text(page, table->cells[i]);
         kiln_buf_puts(page, head ? "</th>" : "</td>");
         kiln_buf_puts(page, column + 1 == table->n_columns ? "</tr>\n" : "");

@@ -64,10 +64,16 @@ typedef void (*kiln_report_fn)(struct kiln_report *report, const struct kiln_rep
 void kiln_report_wall(struct kiln_report *report, const struct kiln_report_source *source);
 void kiln_report_ab(struct kiln_report *report, const struct kiln_report_source *source);
 void kiln_report_audit(struct kiln_report *report, const struct kiln_report_source *source);
+void kiln_report_op(struct kiln_report *report, const struct kiln_report_source *source);
 void kiln_report_sweep(struct kiln_report *report, const struct kiln_report_source *source);
 void kiln_report_ledger(struct kiln_report *report, const struct kiln_report_source *source);
 void kiln_report_gate(struct kiln_report *report, const struct kiln_report_source *source);
 void kiln_report_rows(struct kiln_report *report, const struct kiln_report_source *source);
+
+// Under a section's title: the file, the device, the grade.
+void kiln_report_note(struct kiln_section *section, const struct kiln_report_source *source);
+// The colour of a slot, the same in all pictures.
+int kiln_report_color(const char *slot);
 
 // The candidates of a sweep, wherever its document has them; NULL: none. (report_sweep.c)
 const struct json_t *kiln_report_candidates(const struct json_t *document);

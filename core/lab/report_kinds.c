@@ -1,7 +1,8 @@
-// report_kinds: sections of results that have one picture each: wall, A/B, audit, gate, and rows of
-// figures without one.
+// report_kinds: sections of results of whole runs: wall and A/B with a picture each, gates and rows
+// of figures without one. Not here: what is known of single kernels (report_kernels.c).
 #include "lab/report_impl.h"
 
+#include "base/utf8.h"
 #include "lab/ledger_impl.h"
 
 #include <jansson.h>
@@ -13,7 +14,7 @@ enum {
     TIP = 320
 };
 
-static void note_source(struct kiln_section *section, const struct kiln_report_source *source) {
+void kiln_report_note(struct kiln_section *section, const struct kiln_report_source *source) {
     kiln_buf_printf(&section->note, "%s%s%s%s%s", source->name, *source->device ? ", " : "",
             source->device, *source->grade ? ", " : "", source->grade);
 }
@@ -25,8 +26,7 @@ static const json_t *rows_of(const json_t *document) {
 
 // ---- Wall ---------------------------------------------------------------------------------------
 
-// A slot keeps its colour over all walls of all reports.
-static int color_of(const char *slot) {
+int kiln_report_color(const char *slot) {
     static const char *const known[] = {
             "attention.", "matmul.", "quantize", "norm", "activation", "rope_kv", "embed"};
     for (int i = 0; i < (int)(sizeof(known) / sizeof(known[0])); i++) {
@@ -48,7 +48,7 @@ static void wall_row(struct kiln_section *section, const char *slot, const char 
     (void)kiln_table_cell(table, "%s", name);
     snprintf(tip, sizeof(tip), "%.120s: %s ms, %s %%", slot, time, part);
     double width = ms > 0 ? (KILN_REPORT_WIDTH - 8) * share / 100 : 0;
-    kiln_svg_rect(&section->picture, *x, 20, width, 34, color_of(slot), 0.9, tip);
+    kiln_svg_rect(&section->picture, *x, 20, width, 34, kiln_report_color(slot), 0.9, tip);
     if (width > 60) {
         kiln_svg_label(&section->picture, *x + width / 2, 41, "middle", 1, part);
     }
@@ -60,7 +60,7 @@ static void wall_legend(struct kiln_section *section, const json_t *slices) {
     double y = 72;
     size_t i, shown = 0;
     const json_t *slice;
-    char seen[64][64];
+    char seen[64][64], label[28]; // what fits half the width
     json_array_foreach(slices, i, slice) {
         const char *slot = kiln_json_string(slice, "slot", "?");
         int again = 0;
@@ -72,8 +72,10 @@ static void wall_legend(struct kiln_section *section, const json_t *slices) {
         }
         snprintf(seen[shown], sizeof(seen[shown]), "%.63s", slot);
         double x = shown % 2 ? KILN_REPORT_WIDTH / 2.0 : 4;
-        kiln_svg_rect(&section->picture, x, y - 9, 10, 10, color_of(slot), 0.9, slot);
-        kiln_svg_label(&section->picture, x + 14, y, "start", 0, seen[shown]);
+        kiln_svg_rect(&section->picture, x, y - 9, 10, 10, kiln_report_color(slot), 0.9, slot);
+        snprintf(label, sizeof(label), "%.27s", slot);
+        kiln_utf8_trim(label);
+        kiln_svg_label(&section->picture, x + 14, y, "start", 0, label);
         y += shown % 2 ? 16 : 0;
         shown++;
     }
@@ -91,7 +93,7 @@ void kiln_report_wall(struct kiln_report *report, const struct kiln_report_sourc
     }
     size_t i, lines = json_array_size(slices) < 12 ? json_array_size(slices) : 12;
     double wall = kiln_json_double(doc, "wall_ms", 0), x = 4, sum = 0;
-    note_source(section, source);
+    kiln_report_note(section, source);
     size_t legend = (lines + 1) / 2;
     kiln_svg_begin(&section->picture, 66 + 16 * (double)legend, title);
     json_array_foreach(slices, i, slice) {
@@ -205,7 +207,7 @@ static void ab_row(
     const json_t *pairs = json_object_get(row, "pairs");
     double noise = kiln_json_double(row, "noise_pct", 0);
     struct scale s = scale_of(pairs, noise);
-    note_source(section, source);
+    kiln_report_note(section, source);
     kiln_svg_begin(&section->picture, 194, title);
     snprintf(tip, sizeof(tip), "noise: base against base");
     kiln_svg_rect(&section->picture, 50, place(&s, noise), KILN_REPORT_WIDTH - 54,
@@ -227,68 +229,6 @@ void kiln_report_ab(struct kiln_report *report, const struct kiln_report_source 
     }
 }
 
-// ---- Audit --------------------------------------------------------------------------------------
-
-static void geometry_text(const json_t *geometry, char *text, size_t size) {
-    struct kiln_buf out = {0};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)geometry, key, value) {
-        kiln_buf_printf(
-                &out, "%s%s=%lld", out.len ? " " : "", key, (long long)json_integer_value(value));
-    }
-    snprintf(text, size, "%.*s", (int)size - 1, out.data ? out.data : "");
-    kiln_buf_finish(&out);
-}
-
-static void audit_row(struct kiln_section *section, const json_t *kernel, size_t index) {
-    char geometry[200], label[TIP], tip[TIP];
-    struct kiln_table *table = &section->table;
-    const char *slot = kiln_json_string(kernel, "slot", "?");
-    const char *variant = kiln_json_string(kernel, "variant", "?");
-    double y = 14 + 32 * (double)index;
-    geometry_text(json_object_get(kernel, "geometry"), geometry, sizeof(geometry));
-    (void)kiln_table_cell(table, "%s", slot);
-    (void)kiln_table_cell(table, "%s", variant);
-    (void)kiln_table_cell(table, "%s", geometry);
-    (void)kiln_table_cell(table, "%s", kiln_json_string(kernel, "target", "?"));
-    int known = json_is_number(json_object_get(kernel, "occupancy"));
-    double occupancy = 100 * kiln_json_double(kernel, "occupancy", 0);
-    const char *figure =
-            known ? kiln_table_cell(table, "%.1f", occupancy) : kiln_table_cell(table, "not known");
-    (void)kiln_table_cell(table, "%.0f", kiln_json_double(kernel, "blocks_per_sm", 0));
-    (void)kiln_table_cell(table, "%s", kiln_json_string(kernel, "limiter", ""));
-    (void)kiln_table_cell(table, "%.0f", kiln_json_double(kernel, "smem_requested", 0));
-    (void)kiln_table_cell(table, "%.0f", kiln_json_double(kernel, "registers", 0));
-    (void)kiln_table_cell(table, "%s", kiln_json_string(kernel, "grade", ""));
-    snprintf(label, sizeof(label), "%.40s %.60s", variant, geometry);
-    snprintf(tip, sizeof(tip), "%.60s %.60s: %s %%", slot, label, figure);
-    kiln_svg_label(&section->picture, 4, y, "start", 0, label);
-    kiln_svg_rect(&section->picture, 4, y + 3, (KILN_REPORT_WIDTH - 60) * occupancy / 100, 11,
-            color_of(slot), 0.9, tip);
-    kiln_svg_label(&section->picture, 8 + (KILN_REPORT_WIDTH - 60) * occupancy / 100, y + 13,
-            "start", 1, figure);
-}
-
-void kiln_report_audit(struct kiln_report *report, const struct kiln_report_source *source) {
-    static const char *const columns[] = {"slot", "variant", "geometry", "target", "occupancy %",
-            "blocks/SM", "limiter", "smem B", "registers", "grade"};
-    const json_t *kernels = json_object_get(source->document, "kernels"), *kernel;
-    struct kiln_section *section =
-            kiln_report_section(report, "Occupancy against tile", columns, 10);
-    size_t i;
-    if (!section) {
-        return;
-    }
-    note_source(section, source);
-    kiln_svg_begin(&section->picture, 4 + 32 * (double)json_array_size(kernels),
-            "occupancy in percent by kernel and tile");
-    json_array_foreach(kernels, i, kernel) {
-        audit_row(section, kernel, i);
-    }
-    kiln_svg_end(&section->picture);
-}
-
 // ---- Gate, and rows of figures ------------------------------------------------------------------
 
 void kiln_report_gate(struct kiln_report *report, const struct kiln_report_source *source) {
@@ -298,7 +238,7 @@ void kiln_report_gate(struct kiln_report *report, const struct kiln_report_sourc
     if (!section) {
         return;
     }
-    note_source(section, source);
+    kiln_report_note(section, source);
     (void)kiln_table_cell(&section->table, "%s", kiln_json_string(doc, "gate", "?"));
     (void)kiln_table_cell(&section->table, "%s", kiln_json_string(doc, "verdict", "?"));
     for (size_t i = 2; i < 5; i++) {
@@ -354,7 +294,7 @@ void kiln_report_rows(struct kiln_report *report, const struct kiln_report_sourc
     struct kiln_section *section =
             n > 0 ? kiln_report_section(report, "Figures", columns, n) : NULL;
     if (section) {
-        note_source(section, source);
+        kiln_report_note(section, source);
     }
     json_array_foreach(flat, i, row) {
         for (size_t c = 0; section && c < n; c++) {

@@ -253,7 +253,7 @@ static void draw_map(struct kiln_report *report, const struct kiln_report_source
     }
     best_times(candidates, axes, best);
     extremes(axes, best, &fastest, &slowest);
-    kiln_buf_printf(&section->note, "%s, %s", source->name, source->device);
+    kiln_report_note(section, source);
     kiln_svg_begin(&section->picture, 34 + 26 * (double)axes[1].n, title);
     double width = (KILN_REPORT_WIDTH - 70.0) / (double)axes[0].n;
     kiln_svg_label(&section->picture, 68, 11, "start", 0, axes[0].name);

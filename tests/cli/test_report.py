@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """kiln report: one HTML file that stands alone: every figure of a picture is in a table, nothing is
 fetched, what files hold is text; and, where there is a browser, that it opens at a phone's and a desk's
-width without a word on its console.
+width and in the dark without a word on its console, with its labels where they can be read.
 
 usage: test_report.py KILN SOURCE_ROOT. Exit status 1 when a case fails. The browser is `chromium` (or
 KILN_BROWSER); without one its cases are skipped, and that is said.
@@ -14,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+import browser
 
 kiln, source = sys.argv[1:3]
 failures = 0
@@ -107,7 +109,7 @@ def documents(folder):
             {"slot": "matmul.q4_K.prefill", "name": "matmul/mmq BM=128", "ms": 900.0, "share_pct": 72.0},
             {"slot": "attention.prefill", "name": "attention/fap1", "ms": 127.5, "share_pct": 10.2},
             {"slot": "norm", "name": HOSTILE, "ms": 62.5, "share_pct": 5.0},
-            {"slot": HOSTILE, "name": "x", "ms": 135.0, "share_pct": 10.8}]}}
+            {"slot": HOSTILE, "name": "x", "ms": 135.0, "share_pct": 10.8}, {"slot": "\u20ac" * 99, "name": "\u20ac" * 500, "ms": 0}]}}
     row = {"verdict": "LAND", "n_prompt": 512, "n_gen": 0, "n_depth": 0, "base_ts": 2603.5, "change_ts": 2749.9,
            "median_pct": 5.62, "interval_pct": [5.1, 6.2], "noise_pct": 0.41,
            "pairs": [{"base_s": 0.2 + i / 1e4, "change_s": 0.19, "pct": 5 + i / 7, "control_pct": 0.1 * i,
@@ -116,7 +118,16 @@ def documents(folder):
         {"slot": "attention.prefill", "variant": "fap2", "target": "sm_121", "geometry": {"FA_TQ": 64, "FA_TKV": tkv},
          "occupancy": occupancy, "blocks_per_sm": blocks, "limiter": "shared memory", "smem_requested": 34816,
          "registers": 124, "grade": "derived"} for tkv, occupancy, blocks in ((64, .0833, 1), (32, .1667, 2), (16, .25, 3))]}
-    sweep = {"slot": "attention.prefill", "problems": [{"problem": "m=3325", "candidates": [
+    pair = {"slot": "attention.prefill", "target": "sm_121", "base": audit["kernels"][1], "change": audit["kernels"][2]}
+    diff = {"diff": [pair, {"slot": "norm", "target": "sm_121", "base": None, "change": {
+        "slot": "norm", "variant": "a" + "\u20ac" * 70, "kernel": HOSTILE, "target": "sm_121", "geometry": {"THREADS": 1024}}}]}
+    calls = [{"slot": "attention.prefill", "shape": "m=%d kv=64 heads=4/2 hd=64 %s" % (m, "q=f16 cache=f16 out=f16" * (m > 64)),
+              "variant": "fap2", "geometry": {"FA_TQ": m, "FA_TKV": 32}, "parity": {"passed": m < 128},
+              "warm": {"median_us": 1.5 * m, "gb_s": 12.25, "memory_pct": 0.31, "tflop_s": 1.5, "peak_pct": None},
+              "cold": {"median_us": 2.25 * m} if m < 128 else None, "warp_instructions": 0} for m in (32, 64, 128)]
+    op = {"kiln": "0", "kind": "op", "device": "NVIDIA GB10", "grade": "measured", "result": {"passed": False, "results": calls}}
+    untimed = {"results": [{**calls[0], "warm": None, "cold": None, "warp_instructions": 17584}]}
+    sweep = {"slot": "\u20ac" * 50, "problems": [{"problem": "m=3325" + "\u20ac" * 60, "candidates": [
         {"variant": "fap2", "geometry": {"FA_TQ": tq, "FA_TKV": tkv, "FA_KPAD": pad}, "status": "fault" if tkv == 48 else "ok",
          "cause": "signal 11" if tkv == 48 else "", "warm_us": {"median": tq * 2.0 + tkv + pad}}
         for tq in (32, 64, 128) for tkv in (16, 32, 48, 64) for pad in (0, 8)]}]}
@@ -127,19 +138,22 @@ def documents(folder):
     bench = {"rows": [{"model": HOSTILE, "n_prompt": 512, "avg_ts": 1234.5, "good": True}]}
     return {name: save(folder, name + ".json", value) for name, value in (
         ("wall", wall), ("ab", {**row, "rows": [row, {**row, "n_prompt": 3325, "median_pct": -0.02, "verdict": "NEUTRAL"}]}),
-        ("audit", audit), ("sweep", sweep), ("t4", t4), ("gate", gate), ("bench", bench))}
+        ("audit", audit), ("diff", diff), ("op", op), ("untimed", untimed), ("sweep", sweep), ("t4", t4), ("gate", gate), ("bench", bench))}
 
 
 def kinds(files):
     for name, wanted in (("wall", ["127.500", "10.20", "1250.000", "between the parts of a pass"]),
                          ("ab", ["+5.62", "0.41", "2749.90 t/s", "disturbed", "LAND; interval +5.10 to +6.20"]),
                          ("audit", ["8.3", "16.7", "25.0", "FA_TQ=64 FA_TKV=16"]),
+                         ("diff", ["16.7", "25.0", "not known", "the first is the base"]),
+                         ("op", ["48.00", "72.00", "192.00", "12.2", "FAILED", "m=64 kv=64 heads=4/2 hd=64"]),
                          ("sweep", ["80.00", "none", "signal 11", "FA_TQ \\ FA_TKV"]),
                          ("t4", ["250.00", "1000.00", "runtime"])):
-        page = sound(name, run(files[name]))
-        lost = [w for w in wanted if w not in page.cells]
-        check(name + ": its figures", not lost or not [w for w in lost if not any(w in c for c in page.cells)], lost)
-    for name, wanted in (("gate", "greedy"), ("bench", "1234.5")):
+        text = run(files[name])
+        page = sound(name, text)
+        lost = [w for w in wanted if not any(w in c for c in page.cells) and w not in text]
+        check(name + ": its figures", not lost, lost)
+    for name, wanted in (("gate", "greedy"), ("bench", "1234.5"), ("untimed", "17584")):
         check(name + ": its figures", wanted in Page(run(files[name])).cells)
     drawn = Page(run(files["sweep"], "--keys", "FA_KPAD,FA_TKV")).cells
     check("sweep: over the keys asked for", "FA_TKV \\ FA_KPAD" in drawn, drawn[:9])
@@ -170,7 +184,9 @@ def odd_documents(folder):
     """Members of other types, missing or absurd: a page or a message, never a crash."""
     for i, value in enumerate(({"slices": []}, {"slices": [1, None, {}]}, {"slices": [{"slot": 3, "ms": "x"}], "wall_ms": 0},
                                {"pairs": []}, {"pairs": [{}, 1]}, {"rows": [{"pairs": [{"pct": 1e308}, {"pct": -1e308}]}]},
-                               {"kernels": [{}, 1]}, {"kernels": []}, {"experiments": [{}, 2]}, {"experiments": []},
+                               {"kernels": [{}, 1]}, {"kernels": []}, {"diff": []}, {"diff": [{}, 1]},
+                               {"diff": [{"base": {"geometry": 3, "occupancy": 1e300}}]}, {"results": [{"shape": "m", "warm": 3}, 1]},
+                               {"results": [{"shape": "x" * 999, "warm": {"median_us": -1e300}, "geometry": {"A" * 99: "x"}}]}, {"experiments": [{}, 2]}, {"experiments": []},
                                {"candidates": [{"geometry": {}}]}, {"candidates": [{"geometry": {"A": 1}}, 3]},
                                {"candidates": [{"geometry": {"A": "x" * 99, "B": None}, "status": "ok", "warm_us": -1}]}, {"problems": [{}]},
                                {"problems": [{"candidates": [{"geometry": {"A": 1, "B": 1}, "status": "ok"}]}, 3]},
@@ -181,39 +197,46 @@ def odd_documents(folder):
               "%s: exit %d, %s" % (value, done.returncode, done.stderr))
 
 
-def draw(browser, folder, page, width, height):
-    """Whether a picture of the page came out, and what the browser said."""
-    shot = os.path.join(folder, "shot.png")
-    if os.path.exists(shot):
-        os.remove(shot)
-    try:
-        done = subprocess.run(
-            [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
-             "--enable-logging=stderr", "--v=0", "--user-data-dir=" + os.path.join(folder, "profile"),
-             "--window-size=%d,%d" % (width, height), "--screenshot=" + shot, "file://" + page],
-            capture_output=True, text=True, errors="replace", timeout=60, check=False)
-    except subprocess.TimeoutExpired as late:
-        return False, "no end after 60 s: %s" % (late.stderr or "")
-    return os.path.exists(shot) and os.path.getsize(shot) > 500, done.stderr
+# What a page looks like, asked of the browser: widths, colours, and labels that leave their picture or are too small.
+LOOK = """(() => {
+  const all = query => [...document.querySelectorAll(query)];
+  const lost = all('svg text').filter(text => {
+    const own = text.getBoundingClientRect(), whole = text.closest('svg').getBoundingClientRect();
+    return own.left < whole.left - 1 || own.right > whole.right + 1 || own.top < whole.top - 1 || own.bottom > whole.bottom + 1;
+  });
+  const cells = new Set(all('th, td').map(cell => cell.textContent));
+  return {inner: innerWidth, page: document.documentElement.scrollWidth,
+    background: getComputedStyle(document.body).backgroundColor, lost: lost.map(text => text.textContent),
+    small: Math.min(...all('svg text').map(text => text.getBoundingClientRect().height)), pictures: all('svg').length,
+    loose: all('svg text.f').map(text => text.textContent).filter(text => !cells.has(text))};
+})()"""
 
 
 def browser_cases(folder, page):
-    browser = os.environ.get("KILN_BROWSER") or shutil.which("chromium")
-    if not browser:
+    program = os.environ.get("KILN_BROWSER") or shutil.which("chromium")
+    if not program:
         print("skip in a browser: no chromium on PATH (Debian: chromium), and KILN_BROWSER names none", flush=True)
         return
-    probe = os.path.join(folder, "probe.html")
-    with open(probe, "w", encoding="utf-8") as out:
-        out.write("<!doctype html><title>probe</title><p>probe")
-    drawn, said = draw(browser, folder, probe, 360, 740)
-    if not drawn:
-        print("skip in a browser: %s does not draw a page of one word here: %s" % (browser, said[-300:]), flush=True)
+    try:
+        driven = browser.Browser(program, folder)
+    except (OSError, RuntimeError) as no:
+        print("skip in a browser: %s does not start here: %s" % (program, no), flush=True)
         return
-    for width, height in ((360, 740), (1280, 900)):
-        drawn, said = draw(browser, folder, page, width, height)
-        console = [line for line in said.splitlines() if "CONSOLE" in line]
-        check("browser, %d wide: drawn" % width, drawn, said[-800:])
-        check("browser, %d wide: nothing on the console" % width, not console, console[:3])
+    try:
+        for width, height, dark in ((360, 740, False), (1280, 900, False), (1280, 900, True)):
+            name = "browser, %d wide%s: " % (width, ", dark" if dark else "")
+            said = driven.open(page, width, height, dark)
+            look = driven.evaluate(LOOK)
+            check(name + "nothing on the console", not said, said[:3])
+            check(name + "all pictures, at that width", look["pictures"] >= 9 and look["inner"] == width, look)
+            check(name + "the page is no wider than the screen", look["page"] <= width, look["page"])
+            check(name + "labels lie in their pictures", not look["lost"], look["lost"][:5])
+            check(name + "labels can be read", look["small"] >= 10, look["small"])
+            check(name + "every figure of a picture is in a table", not look["loose"], look["loose"][:5])
+            check(name + "its colours", (look["background"] == "rgb(255, 255, 255)") != dark, look["background"])
+            check(name + "a picture of it", len(driven.picture()) > 20000)
+    finally:
+        driven.close()
 
 
 def main():
