@@ -4,9 +4,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#include <errno.h>
-#include <time.h>
-
 enum arm {
     ARM_BASE,
     ARM_CHANGE,
@@ -41,19 +38,13 @@ static double faster(double base, double other) {
     return 100 * (base / other - 1);
 }
 
-static void rest(int64_t ms) {
-    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    while (ms > 0 && nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
-}
-
 static enum kiln_status round_of(
         struct run *run, size_t index, struct kiln_ab_pair *pair, struct kiln_err *err) {
     double seconds[ARMS] = {0};
     for (int i = 0; i < ARMS; i++) {
         enum arm arm = orders[index % 6][i];
         enum kiln_side side = arm == ARM_CHANGE ? KILN_SIDE_CHANGE : KILN_SIDE_BASE;
-        rest(run->params->rest_ms);
+        kiln_clock_rest(run->params->rest_ms);
         KILN_TRY(kiln_workload_time(&run->work, run->twin->engine[side], &seconds[arm], err));
     }
     pair->base = 0.5 * (seconds[ARM_BASE] + seconds[ARM_CONTROL]);
@@ -171,7 +162,7 @@ static enum kiln_status soak(struct run *run, struct kiln_err *err) {
         if (run->params->stop && run->params->stop()) {
             return kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted before the rounds");
         }
-        rest(run->params->rest_ms);
+        kiln_clock_rest(run->params->rest_ms);
         KILN_TRY(kiln_workload_time(&run->work,
                 run->twin->engine[i % 2 ? KILN_SIDE_CHANGE : KILN_SIDE_BASE], &seconds, err));
     }
