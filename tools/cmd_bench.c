@@ -27,7 +27,7 @@ struct bench_row {
 static enum kiln_status repeat(struct kiln_workload_run *run, struct kiln_engine *engine,
         struct bench_row *row, int64_t repeats, struct kiln_err *err) {
     double sum = 0, squares = 0, total = 0, seconds;
-    KILN_TRY(kiln_workload_warm(run, engine, err)); // not counted
+    KILN_TRY(kiln_workload_warm(run, engine, NULL, err)); // not counted
     for (int64_t i = 0; i < repeats; i++) {
         KILN_TRY(kiln_workload_time(run, engine, &seconds, err));
         double rate = (double)kiln_workload_tokens(&row->load) / seconds;

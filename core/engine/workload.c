@@ -2,10 +2,12 @@
 #include "engine/workload.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/ranges.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 int64_t kiln_workload_tokens(const struct kiln_workload *load) {
@@ -25,7 +27,7 @@ void kiln_workload_name(const struct kiln_workload *load, char *name, size_t siz
 enum kiln_status kiln_workload_open(struct kiln_workload_run *run, const struct kiln_workload *load,
         struct kiln_dev *dev, int32_t n_vocab, struct kiln_err *err) {
     int64_t count = load->depth + kiln_workload_tokens(load);
-    *run = (struct kiln_workload_run){.load = *load, .dev = dev};
+    *run = (struct kiln_workload_run){.load = *load, .dev = dev, .n_vocab = n_vocab};
     run->ids = kiln_calloc((size_t)count, sizeof(*run->ids));
     if (!run->ids) {
         return kiln_err_nomem(err, "the tokens to be timed");
@@ -47,8 +49,21 @@ void kiln_workload_close(struct kiln_workload_run *run) {
     *run = (struct kiln_workload_run){0};
 }
 
-enum kiln_status kiln_workload_warm(
-        struct kiln_workload_run *run, struct kiln_engine *engine, struct kiln_err *err) {
+static void warn_of_nan(const struct kiln_workload_run *run, const char *who) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < run->n_vocab; i++) {
+        count += isnan(run->logits[i]) != 0;
+    }
+    if (count > 0) {
+        kiln_log(KILN_LOG_WARN,
+                "%s%s%" PRId32 " of %" PRId32 " logits are NaN: the model or a kernel is broken, "
+                "and its speed says nothing; `kiln gate` looks for where",
+                who ? who : "", who ? ": " : "", count, run->n_vocab);
+    }
+}
+
+enum kiln_status kiln_workload_warm(struct kiln_workload_run *run, struct kiln_engine *engine,
+        const char *who, struct kiln_err *err) {
     int64_t tokens = kiln_workload_tokens(&run->load), ctx = kiln_engine_ctx(engine);
     double seconds;
     if (run->load.depth + tokens > ctx) {
@@ -61,7 +76,9 @@ enum kiln_status kiln_workload_warm(
     if (run->load.depth > 0) {
         KILN_TRY(kiln_engine_eval(engine, run->ids, run->load.depth, run->logits, err));
     }
-    return kiln_workload_time(run, engine, &seconds, err);
+    KILN_TRY(kiln_workload_time(run, engine, &seconds, err));
+    warn_of_nan(run, who);
+    return KILN_STATUS_OK;
 }
 
 static enum kiln_status feed(

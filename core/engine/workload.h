@@ -21,6 +21,7 @@ struct kiln_workload_run {
     int32_t *ids; // (depth + tokens): any tokens of the vocabulary; which ones is no matter of time
     struct kiln_dev *dev; // whose memory logits is
     float *logits;        // (V)
+    int32_t n_vocab;      // V
 };
 
 // The caller ends *run with kiln_workload_close, also after a failure, before it closes the device.
@@ -30,9 +31,11 @@ KILN_MUST_CHECK enum kiln_status kiln_workload_open(struct kiln_workload_run *ru
 void kiln_workload_close(struct kiln_workload_run *run);
 
 // Fills the context up to the depth and runs once, so that compiles, caches and clocks are warm.
-// More tokens than the context holds is KILN_STATUS_USAGE, before anything runs.
-KILN_MUST_CHECK enum kiln_status kiln_workload_warm(
-        struct kiln_workload_run *run, struct kiln_engine *engine, struct kiln_err *err);
+// More tokens than the context holds is KILN_STATUS_USAGE, before anything runs. Logits that are
+// NaN are warned of, since their time is that of a model that computes nothing; who: whose, for
+// that, or NULL.
+KILN_MUST_CHECK enum kiln_status kiln_workload_warm(struct kiln_workload_run *run,
+        struct kiln_engine *engine, const char *who, struct kiln_err *err);
 // One run behind the depth, which kiln_workload_warm has filled. *seconds: the host's clock from
 // handing over the tokens to the device having finished.
 KILN_MUST_CHECK enum kiln_status kiln_workload_time(struct kiln_workload_run *run,

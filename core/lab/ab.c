@@ -139,7 +139,8 @@ static enum kiln_status rounds(struct run *run, struct kiln_ab *ab, struct kiln_
 }
 
 static enum kiln_status warm(struct run *run, enum kiln_side side, struct kiln_err *err) {
-    enum kiln_status status = kiln_workload_warm(&run->work, run->twin->engine[side], err);
+    enum kiln_status status =
+            kiln_workload_warm(&run->work, run->twin->engine[side], kiln_side_name(side), err);
     if (status != KILN_STATUS_OK) {
         kiln_err_prefix(err, "%s: ", kiln_side_name(side));
     }

@@ -107,7 +107,7 @@ static enum kiln_status all_runs(struct recorder *r, int64_t runs, struct kiln_e
     struct kiln_engine *engine = r->session->engine;
     struct kiln_trace trace = {.step = on_step, .arg = r};
     double seconds = 0;
-    KILN_TRY(kiln_workload_warm(&r->work, engine, err));
+    KILN_TRY(kiln_workload_warm(&r->work, engine, NULL, err));
     for (int64_t i = 0; i < runs; i++) { // interleaved, so that drift meets both alike
         KILN_TRY(kiln_workload_time(&r->work, engine, &seconds, err));
         r->wall->wall += seconds;

@@ -241,6 +241,19 @@ def wall_cases(folder):
     case("wall: cannot be kept", [*shape, "--save", os.path.join(folder, "no/such/file")], 3, err="no/such/file")
 
 
+def nan_cases(folder, base):
+    """A model whose logits are NaN is timed, and said to be broken."""
+    broken = os.path.join(folder, "nan.gguf")
+    with open(os.path.join(source, "tests/golden/tiny/llama-f32-gqa4x2.gguf"), "rb") as text:
+        weights = text.read()
+    with open(broken, "wb") as out:
+        out.write(weights[:-256] + b"\xff" * 256)
+    shape = ["-m", broken, "--device", "cpu", "-p", "8"]
+    case("nan: wall", ["wall", *shape, "-r", "1"], 0, err="logits are NaN")
+    case("nan: bench", ["bench", *shape, "-n", "0", "-r", "1"], 0, err="logits are NaN")
+    case("nan: ab", ["ab", base, base, *shape, "-r", "6"], (0, 1), err="base: .*NaN.*change: .*NaN")
+
+
 def against_cases(folder):
     """Another engine's profile: its kernels by slot, what is not mapped, what is malformed."""
     shape = ["wall", "-m", model, "--device", "cpu", "-p", "16", "-r", "1"]
@@ -311,6 +324,7 @@ def main():
         planted_cases(folder)
         gate_cases(folder, base, int8, cut)
         wall_cases(folder)
+        nan_cases(folder, base)
         against_cases(folder)
     return 1 if failures else 0
 
