@@ -24,10 +24,10 @@ struct wall_options {
 // ---- The document -------------------------------------------------------------------------------
 
 static json_t *slice_json(const struct kiln_wall *wall, const struct kiln_wall_slice *s) {
-    return json_pack("{s:s, s:s, s:f, s:f, s:I, s:f, s:f}", "slot", s->slot, "name", s->name, "ms",
-            s->seconds * 1e3, "share_pct", 100 * s->seconds / wall->wall, "steps",
-            (json_int_t)s->steps, "gb_s", s->bytes / s->seconds / 1e9, "tflop_s",
-            s->flops / s->seconds / 1e12);
+    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:I, s:f, s:f}", "slot", s->slot, "name", s->name,
+            "ms", s->seconds * 1e3, "rested_ms", s->rested * 1e3, "share_pct",
+            100 * s->seconds / wall->wall, "steps", (json_int_t)s->steps, "gb_s",
+            s->bytes / s->seconds / 1e9, "tflop_s", s->flops / s->seconds / 1e12);
 }
 
 static json_t *document(const struct wall_options *o, const struct kiln_session *session,
@@ -38,15 +38,18 @@ static json_t *document(const struct wall_options *o, const struct kiln_session 
     for (size_t i = 0; slices && i < wall->n; i++) {
         json_array_append_new(slices, slice_json(wall, &wall->slices[i]));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:o}",
+    return json_pack(
+            "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:s, "
+            "s:o}",
             "date", date, "device", session->dev->id, "device_name", session->dev->desc.name,
             "model", o->common.model, "weight_bytes",
             (json_int_t)kiln_model_weight_bytes(session->model), "n_prompt",
             (json_int_t)o->params.load.n_prompt, "n_gen", (json_int_t)o->params.load.n_gen,
             "n_depth", (json_int_t)o->params.load.depth, "runs", (json_int_t)wall->runs, "wall_ms",
             wall->wall * 1e3, "host_ms", wall->host * 1e3, "instrumenting_ms",
-            (wall->traced - wall->wall) * 1e3, "grade", kiln_grade_of(session->dev), "slices",
-            slices);
+            (wall->traced - wall->wall) * 1e3, "sm_mhz", wall->sm_mhz, "rested_sm_mhz",
+            wall->rested_mhz, "mark_us", wall->mark * 1e6, "grade", kiln_grade_of(session->dev),
+            "slices", slices);
 }
 
 // ---- Text ---------------------------------------------------------------------------------------
@@ -68,6 +71,22 @@ static void print_line(
             100 * seconds / wall->wall, what);
 }
 
+static void print_rested(
+        const struct wall_options *o, const struct kiln_wall *wall, struct kiln_buf *out) {
+    kiln_buf_printf(out,
+            "\nwith %" PRId64 " ms of rest before each step; %.2f us of each for a mark taken off",
+            o->params.rest_ms, wall->mark * 1e6);
+    if (wall->sm_mhz > 0 && wall->rested_mhz > 0) {
+        kiln_buf_printf(out, "; SM clock %.0f MHz, above %.0f MHz", wall->rested_mhz, wall->sm_mhz);
+    }
+    kiln_buf_puts(out, "\n");
+    for (size_t i = 0; i < wall->n; i++) {
+        const struct kiln_wall_slice *s = &wall->slices[i];
+        kiln_buf_printf(out, "%10.3f ms  above is %5.3f of it  %s\n", s->rested * 1e3,
+                s->seconds / s->rested, s->slot);
+    }
+}
+
 static enum kiln_status print_wall(const struct wall_options *o, const struct kiln_session *session,
         const struct kiln_wall *wall, struct kiln_err *err) {
     struct kiln_buf out = {0};
@@ -83,6 +102,9 @@ static enum kiln_status print_wall(const struct wall_options *o, const struct ki
     print_line(wall, wall->host, "host, and between the parts of a pass", &out);
     print_line(wall, wall->wall - wall->traced, "what the marks cost, taken off again", &out);
     print_line(wall, wall->wall, "wall", &out);
+    if (o->params.rest_ms > 0) {
+        print_rested(o, wall, &out);
+    }
     return kiln_out_buf(&out, err);
 }
 
@@ -219,6 +241,9 @@ static enum kiln_status run(
             {"-d", NULL, KILN_OPT_INT, &o.params.load.depth, "D",
                     "tokens in the context before (0)", 0, 1000000},
             {"-r", NULL, KILN_OPT_INT, &o.params.runs, "R", "runs with and without marks (5)", 1,
+                    10000},
+            {"--rest", NULL, KILN_OPT_INT, &o.params.rest_ms, "MS",
+                    "runs with so long a rest before each step too, as a profiler does (0)", 0,
                     10000},
             {"--lever", NULL, KILN_OPT_LIST, &o.levers, "SLOT=PCT",
                     "what a change of a slot's time brings at most: attention.prefill=-11%", 0, 0},

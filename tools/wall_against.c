@@ -119,21 +119,33 @@ static enum kiln_status warn_if_stale(const struct kiln_wall_other *other, const
 
 // ---- The table ----------------------------------------------------------------------------------
 
-static void print_row(const char *name, double then, double now, struct kiln_buf *out) {
-    kiln_buf_printf(out, "| %s | %.3f | %.3f | ", name, then * 1e3, now * 1e3);
+static void print_ratio(double then, double now, struct kiln_buf *out) {
     if (then > 0 && now > 0) {
-        kiln_buf_printf(out, "%.3f |\n", now / then);
+        kiln_buf_printf(out, " %.3f |", now / then);
     } else {
-        kiln_buf_puts(out, "- |\n");
+        kiln_buf_puts(out, " - |");
     }
+}
+
+// rested: whether the table has its columns.
+static void print_row(
+        const char *name, const struct kiln_against_row *row, int rested, struct kiln_buf *out) {
+    kiln_buf_printf(out, "| %s | %.3f | %.3f |", name, row->then * 1e3, row->now * 1e3);
+    print_ratio(row->then, row->now, out);
+    if (rested) {
+        kiln_buf_printf(out, " %.3f |", row->rested * 1e3);
+        print_ratio(row->then, row->rested, out);
+    }
+    kiln_buf_puts(out, "\n");
 }
 
 // The rows of one op together ("matmul") where it has several: what one engine does in one kernel
 // another may do in two.
-static void print_family(const struct kiln_against *against, size_t first, struct kiln_buf *out) {
+static void print_family(
+        const struct kiln_against *against, size_t first, int rested, struct kiln_buf *out) {
     const char *slot = against->rows[first].slot;
     size_t len = strcspn(slot, "."), members = 0;
-    double then = 0, now = 0;
+    struct kiln_against_row sum = {.then = 0};
     for (size_t i = 0; i < against->n; i++) {
         const struct kiln_against_row *row = &against->rows[i];
         if (strcspn(row->slot, ".") == len && memcmp(row->slot, slot, len) == 0) {
@@ -141,14 +153,15 @@ static void print_family(const struct kiln_against *against, size_t first, struc
                 return; // printed
             }
             members++;
-            then += row->then;
-            now += row->now;
+            sum.then += row->then;
+            sum.now += row->now;
+            sum.rested += row->rested;
         }
     }
     if (members > 1) {
         char name[96];
         snprintf(name, sizeof(name), "all of %.*s", (int)len, slot);
-        print_row(name, then, now, out);
+        print_row(name, &sum, rested, out);
     }
 }
 
@@ -172,22 +185,44 @@ static void print_unmapped(const struct kiln_against *against, struct kiln_buf *
     }
 }
 
+// At which clocks the two sides ran: a card at its power limit is slower than at rest, and a ratio
+// of times then tells of the clock.
+static void print_clocks(
+        const struct kiln_wall_other *other, const struct kiln_wall *wall, struct kiln_buf *out) {
+    if (wall->sm_mhz > 0) {
+        kiln_buf_printf(out, "SM clock: %.0f MHz here", wall->sm_mhz);
+        if (wall->rested_mhz > 0) {
+            kiln_buf_printf(out, ", %.0f MHz rested", wall->rested_mhz);
+        }
+        if (other->profile.hz > 0) {
+            kiln_buf_printf(out, ", %.0f MHz in the profile", other->profile.hz * 1e-6);
+        }
+        kiln_buf_puts(out, "\n");
+    }
+}
+
 static enum kiln_status print(const struct kiln_wall_other *other,
-        const struct kiln_against *against, struct kiln_err *err) {
+        const struct kiln_against *against, const struct kiln_wall *wall, struct kiln_err *err) {
     struct kiln_buf out = {0};
     const char *date = json_string_value(json_object_get(other->saved, "date"));
+    struct kiln_against_row all = {.then = against->then, .now = against->now};
+    for (size_t i = 0; i < against->n; i++) {
+        all.rested += against->rows[i].rested;
+    }
+    const int rested = all.rested > 0;
     kiln_buf_printf(&out, "\nagainst %s (%s), measured\n", other->path,
             other->saved ? date ? date : "no date" : other->profile.kind);
-    kiln_buf_printf(&out, "| slot | %s ms | kiln ms | ratio |\n| --- | ---: | ---: | ---: |\n",
-            other->saved ? "then" : "its");
+    print_clocks(other, wall, &out);
+    kiln_buf_printf(&out, "| slot | %s ms | kiln ms | ratio |%s\n| --- | ---: | ---: | ---: |%s\n",
+            other->saved ? "then" : "its", rested ? " rested ms | ratio |" : "",
+            rested ? " ---: | ---: |" : "");
     for (size_t i = 0; i < against->n; i++) {
-        const struct kiln_against_row *row = &against->rows[i];
-        print_row(row->slot, row->then, row->now, &out);
+        print_row(against->rows[i].slot, &against->rows[i], rested, &out);
     }
     for (size_t i = 0; i < against->n; i++) {
-        print_family(against, i, &out);
+        print_family(against, i, rested, &out);
     }
-    print_row(other->saved ? "wall" : "all kernels", against->then, against->now, &out);
+    print_row(other->saved ? "wall" : "all kernels", &all, rested, &out);
     print_unmapped(against, &out);
     return kiln_out_buf(&out, err);
 }
@@ -198,8 +233,9 @@ static json_t *against_json(
     for (size_t i = 0; i < against->n; i++) {
         const struct kiln_against_row *row = &against->rows[i];
         json_array_append_new(
-                rows, json_pack("{s:s, s:f, s:f, s:o}", "slot", row->slot, "then_ms",
-                              row->then * 1e3, "now_ms", row->now * 1e3, "ratio",
+                rows, json_pack("{s:s, s:f, s:f, s:f, s:o}", "slot", row->slot, "then_ms",
+                              row->then * 1e3, "now_ms", row->now * 1e3, "rested_ms",
+                              row->rested * 1e3, "ratio",
                               row->then > 0 && row->now > 0 ? json_real(row->now / row->then)
                                                             : json_null()));
     }
@@ -210,10 +246,11 @@ static json_t *against_json(
                                   kiln_json_text(kernel->name, strlen(kernel->name)), "ms",
                                   kernel->seconds * 1e3, "launches", (json_int_t)kernel->launches));
     }
-    return json_pack("{s:o, s:s, s:f, s:f, s:o, s:o, s:[]}", "file",
+    return json_pack("{s:o, s:s, s:f, s:f, s:f, s:o, s:o, s:[]}", "file",
             kiln_json_text(other->path, strlen(other->path)), "kind",
-            other->saved ? "kiln wall" : other->profile.kind, "then_ms", against->then * 1e3,
-            "now_ms", against->now * 1e3, "rows", rows, "unmapped", unmapped, "stale");
+            other->saved ? "kiln wall" : other->profile.kind, "sm_mhz", other->profile.hz * 1e-6,
+            "then_ms", against->then * 1e3, "now_ms", against->now * 1e3, "rows", rows, "unmapped",
+            unmapped, "stale");
 }
 
 enum kiln_status kiln_wall_compare(const struct kiln_wall_other *other,
@@ -232,7 +269,7 @@ enum kiln_status kiln_wall_compare(const struct kiln_wall_other *other,
                          : kiln_err_nomem(err, "the JSON output");
     }
     if (status == KILN_STATUS_OK && !json) {
-        status = print(other, &against, err);
+        status = print(other, &against, wall, err);
     }
     kiln_against_finish(&against);
     return status;

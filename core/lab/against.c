@@ -36,7 +36,8 @@ static enum kiln_status add_then(
 
 // The row that a slot of the wall belongs to: its own, else that of a pattern, else a new one.
 static enum kiln_status add_now(
-        struct kiln_against *against, const char *slot, double seconds, struct kiln_err *err) {
+        struct kiln_against *against, const struct kiln_wall_slice *slice, struct kiln_err *err) {
+    const char *slot = slice->slot;
     struct kiln_against_row *row = NULL;
     for (size_t i = 0; i < against->n && !row; i++) {
         row = strcmp(against->rows[i].slot, slot) == 0 ? &against->rows[i] : NULL;
@@ -47,7 +48,8 @@ static enum kiln_status add_now(
     if (!row) {
         KILN_TRY(row_of(against, slot, &row, err));
     }
-    row->now += seconds;
+    row->now += slice->seconds;
+    row->rested += slice->rested;
     return KILN_STATUS_OK;
 }
 
@@ -60,7 +62,7 @@ static int longest_first(const void *a, const void *b) {
 static enum kiln_status join(
         const struct kiln_wall *wall, struct kiln_against *against, struct kiln_err *err) {
     for (size_t i = 0; i < wall->n; i++) {
-        KILN_TRY(add_now(against, wall->slices[i].slot, wall->slices[i].seconds, err));
+        KILN_TRY(add_now(against, &wall->slices[i], err));
     }
     if (against->n > 0) {
         qsort(against->rows, against->n, sizeof(*against->rows), longest_first);

@@ -1,20 +1,31 @@
 // wall: runs with and without marks, and the slices between the marks.
 #include "lab/wall.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/schedule.h"
+#include "lab/health.h"
 #include "plugin/schema.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    NO_SLICE = -1 // behind the last step of a schedule
+    NO_SLICE = -1, // behind the last step of a schedule, or behind a rested one
+    EMPTY = -2,    // two marks with nothing between: what one costs
+    BUSY = 8,      // fills before a rested step
+    BUSY_BYTES = 1 << 20,
+    CLOCK_EVERY = 8 // rested steps
 };
 
 struct mark {
     void *at;
     int32_t slice; // what runs from this mark to the next
+};
+
+struct mean {
+    double sum, n;
 };
 
 struct recorder {
@@ -23,6 +34,10 @@ struct recorder {
     struct mark *marks;
     size_t n, cap;
     struct kiln_workload_run work;
+    struct kiln_health_reader *health;
+    int64_t rest_ms; // of the runs under way
+    void *scratch;   // on the device, to keep it busy with
+    struct mean clock, rested_clock, empty;
 };
 
 // ---- Watching the steps -------------------------------------------------------------------------
@@ -61,20 +76,7 @@ static enum kiln_status slice_of(struct recorder *r, const struct kiln_trace_ste
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status on_step(
-        void *arg, const struct kiln_trace_step *step, struct kiln_err *err) {
-    struct recorder *r = arg;
-    int32_t slice = NO_SLICE;
-    if (step) {
-        KILN_TRY(slice_of(r, step, &slice, err));
-        struct kiln_wall_slice *s = &r->wall->slices[slice];
-        s->steps++;
-        for (uint32_t i = 0; i < step->planned->n_launches; i++) {
-            const struct kiln_launch *launch = &step->planned->launches[i].record;
-            s->flops += launch->flops;
-            s->bytes += launch->bytes_read + launch->bytes_written;
-        }
-    }
+static enum kiln_status put_mark(struct recorder *r, int32_t slice, struct kiln_err *err) {
     size_t had = r->cap;
     if (kiln_grow(&r->marks, &r->cap, r->n + 1, sizeof(*r->marks)) != 0) {
         return kiln_err_nomem(err, "the marks of a wall");
@@ -87,15 +89,82 @@ static enum kiln_status on_step(
     return dev->ops->mark(dev, &r->marks[r->n++].at, err);
 }
 
+static void add_clock(const struct recorder *r, struct mean *mean) {
+    struct kiln_health health = kiln_health_read(r->health);
+    if (health.sm_mhz > 0) {
+        mean->sum += health.sm_mhz;
+        mean->n++;
+    }
+}
+
+static double mean_of(const struct mean *mean) {
+    return mean->n > 0 ? mean->sum / mean->n : 0;
+}
+
+// Ends the step before, lets the device rest, and has it busy again while the next step's mark,
+// launches and mark are queued: else the host's time to launch would count into the step.
+static enum kiln_status rest_before(struct recorder *r, int last, struct kiln_err *err) {
+    struct kiln_dev *dev = r->session->dev;
+    if (r->n > 0 && r->marks[r->n - 1].slice >= 0) {
+        KILN_TRY(put_mark(r, NO_SLICE, err));
+        if (r->n % CLOCK_EVERY == 0) {
+            add_clock(r, &r->rested_clock); // while it runs
+        }
+    }
+    if (last) {
+        return KILN_STATUS_OK;
+    }
+    KILN_TRY(dev->ops->sync(dev, err));
+    kiln_clock_rest(r->rest_ms);
+    for (int i = 0; i < BUSY; i++) {
+        KILN_TRY(dev->ops->zero(dev, r->scratch, BUSY_BYTES, err));
+    }
+    return put_mark(r, EMPTY, err);
+}
+
+static void count_work(struct kiln_wall_slice *slice, const struct kiln_trace_step *step) {
+    slice->steps++;
+    for (uint32_t i = 0; i < step->planned->n_launches; i++) {
+        const struct kiln_launch *launch = &step->planned->launches[i].record;
+        slice->flops += launch->flops;
+        slice->bytes += launch->bytes_read + launch->bytes_written;
+    }
+}
+
+static enum kiln_status on_step(
+        void *arg, const struct kiln_trace_step *step, struct kiln_err *err) {
+    struct recorder *r = arg;
+    int32_t slice = NO_SLICE;
+    if (step) {
+        KILN_TRY(slice_of(r, step, &slice, err));
+    }
+    if (r->rest_ms > 0) {
+        KILN_TRY(rest_before(r, !step, err));
+        return step ? put_mark(r, slice, err) : KILN_STATUS_OK;
+    }
+    if (step) {
+        count_work(&r->wall->slices[slice], step);
+    }
+    return put_mark(r, slice, err);
+}
+
 static enum kiln_status add_up(struct recorder *r, struct kiln_err *err) {
     struct kiln_dev *dev = r->session->dev;
     for (size_t i = 0; i + 1 < r->n; i++) {
         double seconds;
-        if (r->marks[i].slice == NO_SLICE) {
+        int32_t slice = r->marks[i].slice;
+        if (slice == NO_SLICE) {
             continue;
         }
         KILN_TRY(dev->ops->elapsed(dev, r->marks[i].at, r->marks[i + 1].at, &seconds, err));
-        r->wall->slices[r->marks[i].slice].seconds += seconds;
+        if (slice == EMPTY) {
+            r->empty.sum += seconds;
+            r->empty.n++;
+        } else if (r->rest_ms > 0) {
+            r->wall->slices[slice].rested += seconds;
+        } else {
+            r->wall->slices[slice].seconds += seconds;
+        }
     }
     r->n = 0;
     return KILN_STATUS_OK;
@@ -103,19 +172,38 @@ static enum kiln_status add_up(struct recorder *r, struct kiln_err *err) {
 
 // ---- Runs ---------------------------------------------------------------------------------------
 
+static enum kiln_status traced_run(struct recorder *r, double *seconds, struct kiln_err *err) {
+    const struct kiln_trace trace = {.step = on_step, .arg = r};
+    kiln_engine_trace(r->session->engine, &trace);
+    enum kiln_status status = kiln_workload_time(&r->work, r->session->engine, seconds, err);
+    kiln_engine_trace(r->session->engine, NULL);
+    return status;
+}
+
 static enum kiln_status all_runs(struct recorder *r, int64_t runs, struct kiln_err *err) {
     struct kiln_engine *engine = r->session->engine;
-    struct kiln_trace trace = {.step = on_step, .arg = r};
     double seconds = 0;
     KILN_TRY(kiln_workload_warm(&r->work, engine, NULL, err));
     for (int64_t i = 0; i < runs; i++) { // interleaved, so that drift meets both alike
         KILN_TRY(kiln_workload_time(&r->work, engine, &seconds, err));
+        add_clock(r, &r->clock); // which has not had time to move
         r->wall->wall += seconds;
-        kiln_engine_trace(engine, &trace);
-        enum kiln_status status = kiln_workload_time(&r->work, engine, &seconds, err);
-        kiln_engine_trace(engine, NULL);
-        KILN_TRY(status);
+        KILN_TRY(traced_run(r, &seconds, err));
+        add_clock(r, &r->clock);
         r->wall->traced += seconds;
+        KILN_TRY(add_up(r, err));
+    }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status rested_runs(
+        struct recorder *r, const struct kiln_wall_params *params, struct kiln_err *err) {
+    struct kiln_dev *dev = r->session->dev;
+    double seconds;
+    KILN_TRY(dev->ops->alloc(dev, BUSY_BYTES, &r->scratch, err));
+    r->rest_ms = params->rest_ms;
+    for (int64_t i = 0; i < params->runs; i++) {
+        KILN_TRY(traced_run(r, &seconds, err));
         KILN_TRY(add_up(r, err));
     }
     return KILN_STATUS_OK;
@@ -128,9 +216,13 @@ static int longest_first(const void *a, const void *b) {
 }
 
 // Sums over the runs become means.
-static void conclude(struct kiln_wall *wall, int64_t runs) {
+static void conclude(struct recorder *r, int64_t runs) {
+    struct kiln_wall *wall = r->wall;
     double n = (double)runs;
     wall->runs = runs;
+    wall->mark = mean_of(&r->empty);
+    wall->sm_mhz = mean_of(&r->clock);
+    wall->rested_mhz = mean_of(&r->rested_clock);
     wall->wall /= n;
     wall->traced /= n;
     wall->host = wall->traced;
@@ -140,6 +232,7 @@ static void conclude(struct kiln_wall *wall, int64_t runs) {
         s->flops /= n;
         s->bytes /= n;
         s->steps /= runs;
+        s->rested = fmax(0, s->rested / n - (double)s->steps * wall->mark);
         wall->host -= s->seconds;
     }
     qsort(wall->slices, wall->n, sizeof(*wall->slices), longest_first);
@@ -154,19 +247,25 @@ static enum kiln_status measure(
     KILN_TRY(kiln_workload_open(
             &r->work, &params->load, r->session->dev, r->session->model->params.n_vocab, err));
     KILN_TRY(all_runs(r, params->runs, err));
-    conclude(r->wall, params->runs);
+    if (params->rest_ms > 0) {
+        KILN_TRY(rested_runs(r, params, err));
+    }
+    conclude(r, params->runs);
     return KILN_STATUS_OK;
 }
 
 enum kiln_status kiln_wall_run(struct kiln_session *session, const struct kiln_wall_params *params,
         struct kiln_wall *wall, struct kiln_err *err) {
     *wall = (struct kiln_wall){0};
-    struct recorder r = {.session = session, .wall = wall};
+    struct recorder r = {
+            .session = session, .wall = wall, .health = kiln_health_open(session->dev)};
     enum kiln_status status = measure(&r, params, err);
     for (size_t i = 0; i < r.cap; i++) {
         session->dev->ops->unmark(session->dev, r.marks[i].at);
     }
     kiln_free(r.marks);
+    session->dev->ops->free(session->dev, r.scratch);
+    kiln_health_close(r.health);
     kiln_workload_close(&r.work);
     return status;
 }
