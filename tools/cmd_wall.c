@@ -73,11 +73,9 @@ static void print_line(
 
 static void print_rested(
         const struct wall_options *o, const struct kiln_wall *wall, struct kiln_buf *out) {
-    kiln_buf_printf(out,
-            "\nwith %" PRId64 " ms of rest before each step; %.2f us of each for a mark taken off",
-            o->params.rest_ms, wall->mark * 1e6);
+    kiln_buf_printf(out, "\nwith %" PRId64 " ms of rest before each step", o->params.rest_ms);
     if (wall->sm_mhz > 0 && wall->rested_mhz > 0) {
-        kiln_buf_printf(out, "; SM clock %.0f MHz, above %.0f MHz", wall->rested_mhz, wall->sm_mhz);
+        kiln_buf_printf(out, ": SM clock %.0f MHz, above %.0f MHz", wall->rested_mhz, wall->sm_mhz);
     }
     kiln_buf_puts(out, "\n");
     for (size_t i = 0; i < wall->n; i++) {
@@ -100,7 +98,8 @@ static enum kiln_status print_wall(const struct wall_options *o, const struct ki
         print_slice(session, wall, &wall->slices[i], &out);
     }
     print_line(wall, wall->host, "host, and between the parts of a pass", &out);
-    print_line(wall, wall->wall - wall->traced, "what the marks cost, taken off again", &out);
+    print_line(wall, wall->wall - wall->traced,
+            "what the marks cost between steps, taken off again", &out);
     print_line(wall, wall->wall, "wall", &out);
     if (o->params.rest_ms > 0) {
         print_rested(o, wall, &out);

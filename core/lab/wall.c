@@ -14,8 +14,11 @@
 enum {
     NO_SLICE = -1, // behind the last step of a schedule, or behind a rested one
     EMPTY = -2,    // two marks with nothing between: what one costs
-    BUSY = 8,      // fills before a rested step
-    BUSY_BYTES = 1 << 20,
+    EMPTIES = 32,
+    // Fills that keep a GPU busy longer than the host takes to queue them and what follows; of a
+    // part of its L2, which is to hold what the step before left there.
+    BUSY = 64,
+    BUSY_BYTES = 8 << 20,
     CLOCK_EVERY = 8 // rested steps
 };
 
@@ -101,8 +104,23 @@ static double mean_of(const struct mean *mean) {
     return mean->n > 0 ? mean->sum / mean->n : 0;
 }
 
-// Ends the step before, lets the device rest, and has it busy again while the next step's mark,
-// launches and mark are queued: else the host's time to launch would count into the step.
+// Has a GPU busy while what comes next is queued: else the host's time to launch would count into
+// it. Other devices do what they are told when they are told.
+static enum kiln_status keep_busy(struct recorder *r, struct kiln_err *err) {
+    struct kiln_dev *dev = r->session->dev;
+    if (dev->desc.kind != KILN_DEVICE_CUDA) {
+        return KILN_STATUS_OK;
+    }
+    if (!r->scratch) {
+        KILN_TRY(dev->ops->alloc(dev, BUSY_BYTES, &r->scratch, err));
+    }
+    for (int i = 0; i < BUSY; i++) {
+        KILN_TRY(dev->ops->zero(dev, r->scratch, BUSY_BYTES, err));
+    }
+    return KILN_STATUS_OK;
+}
+
+// Ends the step before, lets the device rest and wakes it up again.
 static enum kiln_status rest_before(struct recorder *r, int last, struct kiln_err *err) {
     struct kiln_dev *dev = r->session->dev;
     if (r->n > 0 && r->marks[r->n - 1].slice >= 0) {
@@ -116,10 +134,7 @@ static enum kiln_status rest_before(struct recorder *r, int last, struct kiln_er
     }
     KILN_TRY(dev->ops->sync(dev, err));
     kiln_clock_rest(r->rest_ms);
-    for (int i = 0; i < BUSY; i++) {
-        KILN_TRY(dev->ops->zero(dev, r->scratch, BUSY_BYTES, err));
-    }
-    return put_mark(r, EMPTY, err);
+    return keep_busy(r, err);
 }
 
 static void count_work(struct kiln_wall_slice *slice, const struct kiln_trace_step *step) {
@@ -180,6 +195,14 @@ static enum kiln_status traced_run(struct recorder *r, double *seconds, struct k
     return status;
 }
 
+static enum kiln_status take_empties(struct recorder *r, struct kiln_err *err) {
+    KILN_TRY(keep_busy(r, err));
+    for (int i = 0; i <= EMPTIES; i++) {
+        KILN_TRY(put_mark(r, i < EMPTIES ? EMPTY : NO_SLICE, err));
+    }
+    return add_up(r, err);
+}
+
 static enum kiln_status all_runs(struct recorder *r, int64_t runs, struct kiln_err *err) {
     struct kiln_engine *engine = r->session->engine;
     double seconds = 0;
@@ -198,9 +221,7 @@ static enum kiln_status all_runs(struct recorder *r, int64_t runs, struct kiln_e
 
 static enum kiln_status rested_runs(
         struct recorder *r, const struct kiln_wall_params *params, struct kiln_err *err) {
-    struct kiln_dev *dev = r->session->dev;
     double seconds;
-    KILN_TRY(dev->ops->alloc(dev, BUSY_BYTES, &r->scratch, err));
     r->rest_ms = params->rest_ms;
     for (int64_t i = 0; i < params->runs; i++) {
         KILN_TRY(traced_run(r, &seconds, err));
@@ -215,7 +236,7 @@ static int longest_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-// Sums over the runs become means.
+// Sums over the runs become means, without the marks' own time.
 static void conclude(struct recorder *r, int64_t runs) {
     struct kiln_wall *wall = r->wall;
     double n = (double)runs;
@@ -228,12 +249,14 @@ static void conclude(struct recorder *r, int64_t runs) {
     wall->host = wall->traced;
     for (size_t i = 0; i < wall->n; i++) {
         struct kiln_wall_slice *s = &wall->slices[i];
-        s->seconds /= n;
+        s->steps /= runs;
+        const double marks = fmin((double)s->steps * wall->mark, s->seconds / n);
+        wall->host -= s->seconds / n;
+        wall->traced -= marks;
+        s->seconds = s->seconds / n - marks;
+        s->rested = fmax(0, s->rested / n - (double)s->steps * wall->mark);
         s->flops /= n;
         s->bytes /= n;
-        s->steps /= runs;
-        s->rested = fmax(0, s->rested / n - (double)s->steps * wall->mark);
-        wall->host -= s->seconds;
     }
     qsort(wall->slices, wall->n, sizeof(*wall->slices), longest_first);
 }
@@ -250,6 +273,7 @@ static enum kiln_status measure(
     if (params->rest_ms > 0) {
         KILN_TRY(rested_runs(r, params, err));
     }
+    KILN_TRY(take_empties(r, err));
     conclude(r, params->runs);
     return KILN_STATUS_OK;
 }

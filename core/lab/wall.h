@@ -2,8 +2,8 @@
 // bring at most.
 //
 // The wall is the host's clock. It is taken twice: as users run (recorded graphs, nothing watched)
-// and with a mark of the device between all steps. Slices come from the second; what the marks cost
-// is a line of its own, so that all lines add up to the first.
+// and with a mark of the device between all steps. Slices come from the second, less what a mark
+// takes; what else the marks cost is a line of its own, so that all lines add up to the first.
 //
 // A card at its power limit runs slower in a dense run than one kernel at a time, so that a slice
 // is not what a profiler says of its kernels. Slices of rested steps are, and beside both stands
@@ -17,7 +17,7 @@
 struct kiln_wall_slice {
     char *slot;          // "attention.prefill"
     char *name;          // "attention/fap2 FA_TQ=64 FA_TKV=32"
-    double seconds;      // a run, the device's clock, gaps before the next step included
+    double seconds;      // a run, the device's clock, gaps before the next step included, marks not
     int64_t steps;       // a run
     double flops, bytes; // a run: useful work, as the plans declare it
     double rested;       // a run, as `seconds` but with a rest before each step; 0: not taken
@@ -27,11 +27,11 @@ struct kiln_wall {
     struct kiln_wall_slice *slices; // longest first
     size_t n, cap;
     double wall;   // seconds a run, as users run: the mean of `runs`
-    double traced; // seconds a run with marks
+    double traced; // seconds a run with marks, less `mark` for each
     double host;   // traced - all slices: before the first step, after the last, and between parts
     int64_t runs;
     double sm_mhz, rested_mhz; // the card's clock in either kind of run, means; 0: not known
-    double mark;               // seconds that a mark took of a rested step, taken off it again
+    double mark;               // seconds from a mark to the next with nothing between
 };
 
 struct kiln_wall_params {
