@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum {
-    HEAD_ROWS = 64
+    HEAD_ROWS = 64,
+    SINGLE_VALUES = KILN_VALUE_COUNT - KILN_VALUE_SINGLE
 };
 
 // ---- Set-up -------------------------------------------------------------------------------------
@@ -20,11 +21,16 @@ static enum kiln_status alloc_values(struct kiln_engine *engine, struct kiln_err
         return KILN_STATUS_OK;
     }
     struct kiln_dev *dev = engine->rt->dev;
-    for (int i = 0; i < KILN_VALUE_COUNT; i++) {
-        uint64_t count =
-                i == KILN_VALUE_IDS || i == KILN_VALUE_POSITIONS ? (uint64_t)engine->ubatch : 1;
-        KILN_TRY(dev->ops->alloc(dev, count * sizeof(int32_t), &engine->rt->values[i], err));
-        engine->table_bytes += count * sizeof(int32_t);
+    void **values = engine->rt->values;
+    for (int i = 0; i <= KILN_VALUE_SINGLE; i++) {
+        uint64_t bytes = i == KILN_VALUE_SINGLE ? (uint64_t)SINGLE_VALUES * KILN_VALUE_STRIDE
+                                                : (uint64_t)engine->ubatch * sizeof(int32_t);
+        KILN_TRY(dev->ops->alloc(dev, bytes, &values[i], err));
+        engine->table_bytes += bytes;
+    }
+    for (int i = 1; i < SINGLE_VALUES; i++) {
+        values[KILN_VALUE_SINGLE + i] =
+                (uint8_t *)values[KILN_VALUE_SINGLE] + (size_t)i * KILN_VALUE_STRIDE;
     }
     const struct kiln_graph *graph = engine->rt->graph;
     for (uint32_t i = 0; i < graph->n_rope; i++) {
@@ -197,7 +203,7 @@ static void free_memory(struct kiln_engine *engine) {
         kiln_free(rt->kv);
     }
     if (!(engine->lent & KILN_LENT_VALUES)) {
-        for (int i = 0; i < KILN_VALUE_COUNT; i++) {
+        for (int i = 0; i <= KILN_VALUE_SINGLE; i++) { // the others lie in the last one's memory
             dev->ops->free(dev, rt->values[i]);
         }
         dev->ops->free(dev, rt->rope[0]);
@@ -279,30 +285,56 @@ void kiln_engine_truncate(struct kiln_engine *engine, int64_t n_past) {
 
 // ---- Feeding tokens -----------------------------------------------------------------------------
 
-static enum kiln_status put_value(
-        struct kiln_engine *engine, enum kiln_value_id id, int64_t value, struct kiln_err *err) {
-    int32_t number = (int32_t)value;
+// What n rows behind n_past are told, and that the head, if it is asked, gets one.
+static enum kiln_status put_values(
+        struct kiln_engine *engine, const int32_t *ids, int64_t n, struct kiln_err *err) {
+    enum {
+        STRIDE = KILN_VALUE_STRIDE / sizeof(int32_t)
+    };
     struct kiln_dev *dev = engine->rt->dev;
-    return dev->ops->upload(dev, engine->rt->values[id], &number, sizeof(number), err);
-}
-
-static enum kiln_status run_body(struct kiln_engine *engine, const int32_t *ids, int64_t n,
-        struct kiln_schedule **body, struct kiln_err *err) {
-    struct kiln_dev *dev = engine->rt->dev;
-    KILN_TRY(kiln_engine_body(engine, n, body, err));
+    void *const *values = engine->rt->values;
+    int32_t past = (int32_t)engine->n_past, rows = (int32_t)n;
+    const int32_t single[SINGLE_VALUES][STRIDE] = {
+            {rows}, {past}, {past + rows}, {1}, {ids[0]}, {past}};
+    KILN_TRY(dev->ops->upload(dev, values[KILN_VALUE_SINGLE], single, sizeof(single), err));
+    engine->head_rows = 1;
+    if (n == 1) { // its schedules read the single ones
+        return KILN_STATUS_OK;
+    }
     for (int64_t i = 0; i < n; i++) {
         engine->positions[i] = (int32_t)(engine->n_past + i);
     }
     uint64_t bytes = (uint64_t)n * sizeof(int32_t);
-    KILN_TRY(dev->ops->upload(dev, engine->rt->values[KILN_VALUE_IDS], ids, bytes, err));
-    KILN_TRY(dev->ops->upload(
-            dev, engine->rt->values[KILN_VALUE_POSITIONS], engine->positions, bytes, err));
-    KILN_TRY(put_value(engine, KILN_VALUE_N_TOKENS, n, err));
-    KILN_TRY(put_value(engine, KILN_VALUE_N_PAST, engine->n_past, err));
-    KILN_TRY(put_value(engine, KILN_VALUE_KV_LEN, engine->n_past + n, err));
+    KILN_TRY(dev->ops->upload(dev, values[KILN_VALUE_IDS], ids, bytes, err));
+    return dev->ops->upload(dev, values[KILN_VALUE_POSITIONS], engine->positions, bytes, err);
+}
+
+static enum kiln_status run_body(struct kiln_engine *engine, const int32_t *ids, int64_t n,
+        struct kiln_schedule **body, struct kiln_err *err) {
+    KILN_TRY(kiln_engine_body(engine, n, body, err));
+    KILN_TRY(put_values(engine, ids, n, err));
     KILN_TRY(kiln_schedule_run(*body, engine->params.stop, err));
     engine->n_past += n;
     return KILN_STATUS_OK;
+}
+
+static enum kiln_status download_logits(struct kiln_engine *engine,
+        const struct kiln_schedule *head, int64_t n, float *logits, struct kiln_err *err) {
+    struct kiln_dev *dev = engine->rt->dev;
+    uint64_t bytes = (uint64_t)n * (uint64_t)engine->params.model->params.n_vocab * sizeof(float);
+    return dev->ops->download(dev, logits, kiln_schedule_out(head), bytes, err);
+}
+
+// A step of decode with its logits.
+static enum kiln_status run_step(
+        struct kiln_engine *engine, const int32_t *id, float *logits, struct kiln_err *err) {
+    struct kiln_schedule *body, *head;
+    KILN_TRY(kiln_engine_body(engine, 1, &body, err));
+    KILN_TRY(kiln_engine_head(engine, 0, &head, err));
+    KILN_TRY(put_values(engine, id, 1, err));
+    KILN_TRY(kiln_schedule_run_step(body, head, engine->params.stop, err));
+    engine->n_past++;
+    return download_logits(engine, head, 1, logits, err);
 }
 
 // The logits of rows [row, row + n) of what the body wrote last, into `logits` (n, V).
@@ -314,10 +346,14 @@ static enum kiln_status run_head(struct kiln_engine *engine, const struct kiln_s
     uint64_t row_bytes = (uint64_t)engine->params.model->params.width * sizeof(float);
     const uint8_t *from = (const uint8_t *)kiln_schedule_out(body) + (uint64_t)row * row_bytes;
     KILN_TRY(dev->ops->copy(dev, kiln_schedule_in(head), from, (uint64_t)n * row_bytes, err));
-    KILN_TRY(put_value(engine, KILN_VALUE_HEAD_ROWS, n, err));
+    if (engine->head_rows != n) {
+        int32_t rows = (int32_t)n;
+        KILN_TRY(dev->ops->upload(
+                dev, engine->rt->values[KILN_VALUE_HEAD_ROWS], &rows, sizeof(rows), err));
+        engine->head_rows = n;
+    }
     KILN_TRY(kiln_schedule_run(head, engine->params.stop, err));
-    uint64_t bytes = (uint64_t)n * (uint64_t)engine->params.model->params.n_vocab * sizeof(float);
-    return dev->ops->download(dev, logits, kiln_schedule_out(head), bytes, err);
+    return download_logits(engine, head, n, logits, err);
 }
 
 static enum kiln_status check_ids(
@@ -369,6 +405,9 @@ struct wanted {
 static enum kiln_status eval_chunk(struct kiln_engine *engine, const int32_t *ids, int64_t at,
         int64_t rows, const struct wanted *want, struct kiln_err *err) {
     struct kiln_schedule *body;
+    if (rows == 1 && at + rows == want->n && want->last && !want->take) {
+        return run_step(engine, ids + at, want->last, err);
+    }
     KILN_TRY(run_body(engine, ids + at, rows, &body, err));
     if (want->take && want->first < at + rows) {
         int64_t row = want->first > at ? want->first - at : 0;

@@ -23,6 +23,7 @@ struct kiln_engine {
     struct kiln_runtime *rt; // schedules point to it
     unsigned lent;
     int64_t ubatch, n_past;
+    int64_t head_rows;                                        // what KILN_VALUE_HEAD_ROWS holds
     struct kiln_schedule *body[KILN_ENGINE_BODIES], *head[2]; // head: 1 row, many rows
     size_t n_body;
     float *logits;      // (rows of the head, V), made when first wanted

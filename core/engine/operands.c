@@ -49,11 +49,13 @@ static void describe_weight(const struct kiln_gguf_tensor *weight, struct kiln_t
 static void describe_value(const struct kiln_schedule *schedule, const struct kiln_node *node,
         struct kiln_tensor *tensor, void **address) {
     void *const *values = schedule->runtime->values;
+    int ids = tensor->operand == KILN_OPERAND_IDS;
+    enum kiln_value_id many = ids ? KILN_VALUE_IDS : KILN_VALUE_POSITIONS;
+    enum kiln_value_id one = ids ? KILN_VALUE_ONE_ID : KILN_VALUE_ONE_POSITION;
     switch (tensor->operand) {
     case KILN_OPERAND_IDS:
     case KILN_OPERAND_POSITIONS:
-        *address =
-                values[tensor->operand == KILN_OPERAND_IDS ? KILN_VALUE_IDS : KILN_VALUE_POSITIONS];
+        *address = values[schedule->rows == 1 ? one : many];
         init(tensor, (enum kiln_operand)tensor->operand, KILN_DTYPE_I32, 1, schedule->rows, 1);
         bound_rows(tensor, 0, KILN_OPERAND_N_TOKENS);
         return;

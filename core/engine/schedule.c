@@ -213,6 +213,9 @@ void kiln_schedule_destroy(struct kiln_schedule *schedule) {
     if (s->graph) {
         dev->ops->forget(dev, s->graph);
     }
+    if (s->whole) {
+        dev->ops->forget(dev, s->whole);
+    }
     if (s->arena) {
         dev->ops->free(dev, s->arena);
     }
@@ -390,12 +393,26 @@ static enum kiln_status queue_steps(
     return status == KILN_STATUS_OK ? trace_step(s, NULL, err) : status;
 }
 
-static enum kiln_status record(struct kiln_schedule *s, struct kiln_err *err) {
+// All steps and, where `head` is there, those of the head on the row that they wrote.
+static enum kiln_status queue_with_head(const struct kiln_schedule *s,
+        const struct kiln_schedule *head, int (*stop)(void), struct kiln_err *err) {
+    struct kiln_dev *dev = s->runtime->dev;
+    KILN_TRY(queue_steps(s, stop, err));
+    if (!head) {
+        return KILN_STATUS_OK;
+    }
+    uint64_t bytes = head->values[head->in_value].bytes;
+    KILN_TRY(dev->ops->copy(dev, kiln_schedule_in(head), kiln_schedule_out(s), bytes, err));
+    return queue_steps(head, stop, err);
+}
+
+static enum kiln_status record(const struct kiln_schedule *s, const struct kiln_schedule *head,
+        void **graph, struct kiln_err *err) {
     struct kiln_dev *dev = s->runtime->dev;
     KILN_TRY(dev->ops->record_begin(dev, err));
     struct kiln_err ended = {0};
-    enum kiln_status status = queue_steps(s, NULL, err);
-    enum kiln_status end = dev->ops->record_end(dev, &s->graph, &ended);
+    enum kiln_status status = queue_with_head(s, head, NULL, err);
+    enum kiln_status end = dev->ops->record_end(dev, graph, &ended);
     if (status == KILN_STATUS_OK && end != KILN_STATUS_OK) {
         *err = ended;
         status = end;
@@ -403,22 +420,36 @@ static enum kiln_status record(struct kiln_schedule *s, struct kiln_err *err) {
     return status;
 }
 
-enum kiln_status kiln_schedule_run(
-        struct kiln_schedule *schedule, int (*stop)(void), struct kiln_err *err) {
-    struct kiln_schedule *s = schedule;
+// Decode runs the same schedule again and again: what changes lives in device memory.
+static enum kiln_status run_with_head(const struct kiln_schedule *s,
+        const struct kiln_schedule *head, void **graph, int (*stop)(void), struct kiln_err *err) {
     struct kiln_dev *dev = s->runtime->dev;
-    // Decode runs the same schedule again and again: what changes lives in device memory.
     if (s->phase != KILN_PHASE_DECODE || !dev->ops->replay || s->runtime->no_graph ||
             s->runtime->trace) {
-        return queue_steps(s, stop, err);
+        return queue_with_head(s, head, stop, err);
     }
     if (stop && stop()) {
         return kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted");
     }
-    if (!s->graph) {
-        KILN_TRY(record(s, err));
+    if (!*graph) {
+        KILN_TRY(record(s, head, graph, err));
     }
-    return dev->ops->replay(dev, s->graph, err);
+    return dev->ops->replay(dev, *graph, err);
+}
+
+enum kiln_status kiln_schedule_run(
+        struct kiln_schedule *schedule, int (*stop)(void), struct kiln_err *err) {
+    return run_with_head(schedule, NULL, &schedule->graph, stop, err);
+}
+
+enum kiln_status kiln_schedule_run_step(struct kiln_schedule *body, struct kiln_schedule *head,
+        int (*stop)(void), struct kiln_err *err) {
+    if (body->whole && body->head != head) {
+        body->runtime->dev->ops->forget(body->runtime->dev, body->whole);
+        body->whole = NULL;
+    }
+    body->head = head;
+    return run_with_head(body, head, &body->whole, stop, err);
 }
 
 void kiln_schedule_print(const struct kiln_schedule *schedule, struct kiln_buf *text) {

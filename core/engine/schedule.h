@@ -22,15 +22,22 @@
 
 #include <stdint.h>
 
-// The values that live on the device.
+// The values that live on the device. Single ones lie KILN_VALUE_STRIDE bytes apart in this order,
+// so that one copy brings all that changes from one step of decode to the next.
 enum kiln_value_id {
     KILN_VALUE_IDS,       // (rows)
     KILN_VALUE_POSITIONS, // (rows)
-    KILN_VALUE_N_TOKENS,  // rows of the body in use
+    KILN_VALUE_SINGLE,
+    KILN_VALUE_N_TOKENS = KILN_VALUE_SINGLE, // rows of the body in use
     KILN_VALUE_N_PAST,
     KILN_VALUE_KV_LEN,
     KILN_VALUE_HEAD_ROWS, // rows of the head in use
+    KILN_VALUE_ONE_ID,    // ids and positions of schedules of one row
+    KILN_VALUE_ONE_POSITION,
     KILN_VALUE_COUNT,
+};
+enum {
+    KILN_VALUE_STRIDE = 64
 };
 
 // Someone who watches the steps of a run go by: `step` (optional) is called when a step is about to
@@ -128,6 +135,11 @@ void *kiln_schedule_out(
 // Queues every step. `stop` (may be NULL) is asked between steps and ends the run with INTERRUPTED.
 KILN_MUST_CHECK enum kiln_status kiln_schedule_run(
         struct kiln_schedule *schedule, int (*stop)(void), struct kiln_err *err);
+
+// The same for a step of decode: `body`, then `head` on the row that it wrote. Both are of one row.
+// Where steps are recorded, the two are one recording.
+KILN_MUST_CHECK enum kiln_status kiln_schedule_run_step(struct kiln_schedule *body,
+        struct kiln_schedule *head, int (*stop)(void), struct kiln_err *err);
 
 // One line a step: slot, plugin, variant, geometry, launches. For -v and tests.
 void kiln_schedule_print(const struct kiln_schedule *schedule, struct kiln_buf *text);

@@ -64,6 +64,8 @@ struct kiln_schedule {
     uint64_t arena_bytes;
     int32_t in_value, out_value;
     void *graph; // the device's recording of all steps, or NULL
+    void *whole; // of all steps and those of `head` behind them, or NULL
+    const struct kiln_schedule *head;
 };
 
 // lower.c: fills in steps and values. place.c: fills in offsets and arena_bytes.
