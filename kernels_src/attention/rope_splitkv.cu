@@ -26,28 +26,37 @@ PTX_INLINE void fa_put_half(const fa_target &to, int column, float value) {
     }
 }
 
+// How far pairs lane + 32 * j are turned.
+struct fa_turn {
+    static constexpr int each = (FA_HD / 2 + 31) / 32;
+    float sine[each], cosine[each];
+};
+
+PTX_INLINE void fa_begin_turn(
+        fa_turn &turn, const float *freqs, float position, const fa_rope_args &rope) {
+    int half = rope.dims / 2;
+#pragma unroll
+    for (int j = 0; j < fa_turn::each; j++) {
+        int i = ptx_lane() + 32 * j;
+        sincosf(position * (i < half ? freqs[i] : 0.0f), &turn.sine[j], &turn.cosine[j]);
+        turn.sine[j] *= rope.scale;
+        turn.cosine[j] *= rope.scale;
+    }
+}
+
 // A warp takes every FA_WARPS-th of the heads of Q; then, where the cache has a place for them, K
 // and V. The columns of a pair are seldom neighbours, so halves are stored one by one.
 PTX_INLINE void fa_turn_heads(const fa_task &task, const float *q, const float *k, const float *v,
-        const float *freqs, float position, const fa_target &k_to, const fa_target &v_to,
+        const fa_turn &turn, const fa_target &k_to, const fa_target &v_to,
         const fa_rope_args &rope) {
-    constexpr int each = (FA_HD / 2 + 31) / 32;
     int lane = ptx_lane(), half = rope.dims / 2, count = 16 + (k_to.cache ? 2 : 0);
-    float sine[each], cosine[each];
-#pragma unroll
-    for (int j = 0; j < each; j++) {
-        int i = lane + 32 * j;
-        sincosf(position * (i < half ? freqs[i] : 0.0f), &sine[j], &cosine[j]);
-        sine[j] *= rope.scale;
-        cosine[j] *= rope.scale;
-    }
     for (int head = (int)(threadIdx.x / 32); head < count; head += FA_WARPS) {
         const float *from = head < 16 ? q + head * FA_HD : head == 16 ? k : v;
         fa_target to = {(fa_half *)fa_shared + head * FA_STRIDE, (fa_half *)0};
         to = head < 16 ? to : head == 16 ? k_to : v_to;
         bool there = head >= 16 || head < task.heads;
 #pragma unroll
-        for (int j = 0; j < each; j++) {
+        for (int j = 0; j < fa_turn::each; j++) {
             int i = lane + 32 * j;
             if (FA_HD % 64 != 0 && i >= FA_HD / 2) {
                 continue;
@@ -58,8 +67,8 @@ PTX_INLINE void fa_turn_heads(const fa_task &task, const float *q, const float *
             int b = i < half && !rope.pairs ? i + half : 2 * i + 1;
             float x = there ? from[a] : 0.0f;
             float y = there ? from[b] : 0.0f;
-            fa_put_half(to, a, turned ? x * cosine[j] - y * sine[j] : x);
-            fa_put_half(to, b, turned ? x * sine[j] + y * cosine[j] : y);
+            fa_put_half(to, a, turned ? x * turn.cosine[j] - y * turn.sine[j] : x);
+            fa_put_half(to, b, turned ? x * turn.sine[j] + y * turn.cosine[j] : y);
         }
     }
 }
@@ -71,10 +80,14 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) rope_splitk
         fa_half *v_cache, const int *__restrict__ positions, float *parts, float *part_rows,
         unsigned *counters, fa_out_type *out, const int *__restrict__ n_tokens,
         const int *__restrict__ kv_len, const fa_args args, const fa_rope_args rope) {
+    // Counts, positions and the keys of the rows before are there when a step begins; its launches
+    // bring Q and the row's own K and V alone.
     ptx_dependents_may_start();
-    ptx_wait_for_dependency();
     fa_task task;
     if (!fa_take_task(task, positions, n_tokens, kv_len, args)) {
+        if (blockIdx.x == 0) { // whoever waits for this launch waits for those before it, too
+            ptx_wait_for_dependency();
+        }
         return;
     }
     // The row's own K and V go to the cache by the block that has the last keys; where they are
@@ -95,7 +108,9 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) rope_splitk
         v_to.staged = k_staged + FA_TKV * FA_STRIDE;
     }
     fa_part part = fa_begin_part(task, k_cache, v_cache, staged ? position : -1, args);
-    fa_turn_heads(task, q + task.head * FA_HD, k + column, v + column, freqs, (float)position, k_to,
-            v_to, rope);
+    fa_turn turn;
+    fa_begin_turn(turn, freqs, (float)position, rope);
+    ptx_wait_for_dependency();
+    fa_turn_heads(task, q + task.head * FA_HD, k + column, v + column, turn, k_to, v_to, rope);
     fa_decode(task, part, k_cache, v_cache, parts, part_rows, counters, out, args);
 }
