@@ -6,6 +6,7 @@
 #include "engine/solo.h"
 #include "lab/audit.h"
 #include "lab/op_case.h"
+#include "model/dtype.h"
 #include "plugin/describe.h"
 
 #include <stdio.h>
@@ -26,8 +27,27 @@ static uint32_t dtype_of(const struct kiln_op *op, enum kiln_operand operand) {
     return tensor->dtype == KILN_DTYPE_F32 ? KILN_SHAPE_F32 : tensor->dtype;
 }
 
+// Which of the formats that the variant reads the first op's input has: the shape's, or a kernel
+// that only another format needs would not be launched.
+static uint32_t format_of(const struct kiln_variant *variant, const struct kiln_op *op) {
+    for (uint32_t i = 0; i < variant->n_ios; i++) {
+        const struct kiln_io *io = variant->ios[i];
+        const struct kiln_tensor *tensor = kiln_op_tensor(op, io->operand);
+        const struct kiln_dtype_info *info = tensor ? kiln_dtype_info(tensor->dtype) : NULL;
+        const char *name = tensor && tensor->format ? tensor->format : info ? info->name : "";
+        int input = io->operand == KILN_OPERAND_IN || io->operand == KILN_OPERAND_Q;
+        for (uint32_t k = 0; io->op == 0 && input && k < io->n_formats; k++) {
+            if (strcmp(io->formats[k], name) == 0) {
+                return k;
+            }
+        }
+    }
+    return 0;
+}
+
 // Large enough for whole tiles and a part of one, small enough to be interpreted in a moment.
-static struct kiln_shape small_shape(const struct kiln_problem *problem) {
+static struct kiln_shape small_shape(
+        const struct kiln_variant *variant, const struct kiln_problem *problem) {
     const struct kiln_op *op = problem->ops[0], *last = problem->ops[problem->n_ops - 1];
     const int decode = problem->phase == KILN_PHASE_DECODE;
     const int32_t ratio = op->n_kv_heads > 0 ? op->n_heads / op->n_kv_heads : 1;
@@ -38,9 +58,10 @@ static struct kiln_shape small_shape(const struct kiln_problem *problem) {
             .window = op->window,
             .softcap = op->softcap,
             .activation = op->activation,
+            .format = format_of(variant, op),
             .weight_dtype = dtype_of(op, KILN_OPERAND_WEIGHT),
             .kv_dtype = dtype_of(op, KILN_OPERAND_K_CACHE)};
-    if (op->kind == KILN_OP_ATTENTION) {
+    if (last->kind == KILN_OP_ATTENTION) {
         shape.kv_len = decode ? 300 : 130;
     } else if (op->kind == KILN_OP_MATMUL || problem->n_ops > 1) {
         shape.n = 256;
@@ -240,7 +261,7 @@ static enum kiln_status take_all(struct kiln_audit *audit, size_t first, const c
 static enum kiln_status simulate_op(struct bench *bench, struct kiln_audit *audit, size_t first,
         struct kiln_op_case *problem, struct kiln_dev *dev, struct kiln_err *err) {
     const struct kiln_survey_row *op = audit->kernels[first].row->op;
-    const struct kiln_shape shape = small_shape(op->problem);
+    const struct kiln_shape shape = small_shape(op->variant, op->problem);
     char name[96];
     KILN_TRY(kiln_op_case_make(
             problem, op->slot, op->plugin, op->variant, &shape, KILN_FILL_NORMAL, 1, err));

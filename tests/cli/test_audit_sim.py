@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""`kiln audit --simulate`: structure and behaviour of every CUDA variant that ships, from the simulator alone.
+
+usage: test_audit_sim.py KILN; skipped (77) where there is no NVRTC. Each variant once, with q4_K weights, bound in as few
+configurations as there are variants of the slot that has most; what wgmma does sim cannot run, and says so.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+kiln = sys.argv[1]
+cache = tempfile.TemporaryDirectory()
+env = dict(os.environ, KILN_CACHE_DIR=cache.name)
+failures = 0
+
+
+def check(what, condition, more=""):
+    global failures
+    print("ok  " if condition else "FAIL", what, "" if condition else more, flush=True)
+    failures += not condition
+
+
+def run(*words):
+    result = subprocess.run([kiln, *words], capture_output=True, text=True, check=False, timeout=240, env=env)
+    assert result.returncode == 0, (words, result.stderr)
+    return json.loads(result.stdout)
+
+
+def shipped():
+    """Slot -> variants that take it alone, and those that take the ops behind it, too."""
+    slots, groups = {}, set()
+    for plugin in ("attention", "matmul", "elementwise"):
+        for variant in run("plugins", "inspect", plugin, "--json")["variants"]:
+            assert "cuda" in variant["devices"], variant
+            if variant["follows"]:
+                groups.add(variant["name"])
+                continue
+            for slot in {slot.replace("*", "q4_K") for slot in variant["slots"]}:
+                if "matmul" not in slot or "q4_K" in slot:
+                    slots.setdefault(slot, []).append(variant["name"])
+    return slots, groups
+
+
+def place(line):
+    return line.get("file") and line.get("line", 0) > 0
+
+
+def look_at(row):
+    """Structure by source line, and what was counted."""
+    name = "%s %s %s" % (row["slot"], row["variant"], row["kernel"])
+    lines = (row["structure"] or {}).get("lines", [])
+    named = [line for line in lines if place(line) and line["instructions"]]
+    check(name + ": structure by source line", len(named) >= 5 and any(line["units"] for line in named) and
+          any(line.get("source") for line in named) and row["structure"]["grade"] == "derived", lines[:3])
+    sim = row["simulated"] or {}
+    check(name + ": simulated, no fault", sim.get("grade") == "simulated" and sim.get("faults") == 0 and
+          sim.get("warp_instructions", 0) > 0 and sim.get("barriers_per_block", -1) >= 0, str(sim)[:400])
+    check(name + ": sectors a request", sim.get("global") and all(
+        place(site) and 1 <= site["sectors_per_request"] <= 32 for site in sim["global"]), str(sim)[:400])
+    banks = [bank for bank in row["banks"] if bank["grade"] == "simulated"]
+    check(name + ": bank ways by site", bool(banks) == (sim.get("smem_used", 0) > 0) and
+          all(place(bank) and bank["ways"] >= 1 for bank in banks), str(banks)[:400])
+    loops = (row["structure"] or {}).get("loops", [])
+    check(name + ": barriers a tile", all(isinstance(loop["barriers"], int) for loop in loops) and
+          ("barriers_per_turn" in row), str(loops)[:400])
+
+
+def simulate(sets, slots):
+    words = [word for slot, variant in sets for word in ("--set", "%s.variant=%s" % (slot, variant))]
+    return run("audit", *slots, "--simulate", "--target", "a100", "--json", *words)
+
+
+def look_at_op(slot, variant):
+    """Of an op that is no part of the audited pass: what `op` counted."""
+    shape = "m=2,n=1000" if slot == "argmax" else "m=3,k=512"
+    document = run("op", slot, "--set", "%s.variant=%s" % (slot, variant), "--shape", shape, "--device", "sim", "--json")
+    check("%s %s: simulated, no fault" % (slot, variant), document["passed"] and document["sim"]["faults"] == 0,
+          str(document)[:400])
+    for kernel in document["sim"]["kernels"]:
+        total = kernel["total"]
+        check("%s %s %s: counted by line" % (slot, variant, kernel["kernel"]), kernel["grade"] == "simulated" and
+              total["global_load_sectors"] >= total["global_loads"] > 0 and total["barriers"] >= 0 and
+              all(place(site) for site in kernel["sites"]) and bool(kernel["lines"]), str(kernel)[:400])
+
+
+slots, groups = shipped()
+for names in slots.values():  # the formats that norm and activation can write are those that int8 products read
+    names.sort(key=lambda name: not name.startswith("mmq"))
+alone, hopper = ("argmax", "quantize"), "f16_wgmma"
+slots["matmul.q4_K.prefill"].remove(hopper)
+# Those that take more ops than one, where the configuration binds none of these ops by itself; then the others.
+rounds = [([], ["norm", "rope_kv"])]
+for number in range(max(len(names) for names in slots.values())):
+    sets = [(slot, names[number]) for slot, names in slots.items() if number < len(names) and slot not in alone]
+    rounds.append((sets, [slot for slot, _ in sets]))
+seen = set()
+for sets, asked in rounds:
+    document = simulate(sets, asked)
+    if document["registers_unknown"] is not None:
+        print(document["registers_unknown"])
+        sys.exit(77)
+    for row in document["kernels"]:
+        if row["kernel"] and (row["variant"], row["kernel"]) not in seen:
+            seen.add((row["variant"], row["kernel"]))
+            look_at(row)
+missing = {name for slot, names in slots.items() if slot not in alone for name in names} | groups
+missing -= {variant for variant, _ in seen}
+check("every variant", not missing and len(seen) > 20, missing)
+for slot in alone:
+    for variant in slots[slot]:
+        look_at_op(slot, variant)
+rows = run("audit", "matmul.q4_K.prefill", "--simulate", "--target", "h200", "--json", "--set",
+           "matmul.q4_K.prefill.variant=" + hopper)["kernels"]
+rows = [row for row in rows if row["kernel"] == "mm_wgmma"]
+check(hopper + ": structure, and why it is not simulated", rows and rows[0]["structure"]["lines"] and
+      "mm_wgmma" in rows[0]["simulated"].get("not_simulated", ""), str(rows)[:600])
+cache.cleanup()
+print("%d failed" % failures)
+sys.exit(1 if failures else 0)
