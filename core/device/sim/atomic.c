@@ -78,7 +78,7 @@ static uint64_t operand(
     if (bytes == 8) {
         return ((const u64 *)sim_at(warp, ref))[lane];
     }
-    uint32_t word = ((const u32 *)sim_at(warp, ref))[lane];
+    uint32_t word = ((const u32 *)sim_at(warp, ref))[lane] & (bytes == 2 ? 0xffffu : UINT32_MAX);
     return extend ? (uint64_t)(int64_t)(int32_t)word : word;
 }
 

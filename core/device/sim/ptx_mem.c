@@ -187,6 +187,7 @@ static enum kiln_status atom_operands(struct ptx_decode *d, uint32_t at, uint32_
     KILN_TRY(ptx_list(
             d, ptx_operand(d, at + 1), vector, bytes, 0, &insn->b, &insn->n_b, &insn->b_bytes));
     if (insn->sub == KILN_PTX_ATOM_CAS) {
+        insn->n_c = 1;
         KILN_TRY(
                 ptx_source(d, ptx_operand(d, at + 2), bytes, insn->type, &insn->c, &insn->c_bytes));
     }
