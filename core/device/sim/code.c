@@ -28,8 +28,9 @@ static enum kiln_status place_variables(struct kiln_sim_code *code, struct kiln_
         }
         uint64_t *address = &code->var_address[i];
         KILN_TRY(kiln_sim_alloc(code->sim, var->name, var->bytes, address, err));
-        KILN_TRY(var->init ? kiln_sim_write(code->sim, *address, var->init, var->bytes, err)
-                           : kiln_sim_fill(code->sim, *address, 0, var->bytes, err));
+        // What an initialiser leaves out is zero: of a string, PTX leaves out the end.
+        KILN_TRY(kiln_sim_fill(code->sim, *address, 0, var->bytes, err));
+        KILN_TRY(kiln_sim_write(code->sim, *address, var->init, var->init_bytes, err));
     }
     return KILN_STATUS_OK;
 }
