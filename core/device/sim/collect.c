@@ -6,15 +6,49 @@
 
 #include "device/sim/lanes_impl.h"
 
-static uint32_t members(struct sim_warp *warp, const struct sim_op *op) {
+// What a group of lanes does together: warp->mask is those that are here, `named` those that the
+// instruction's mask names.
+typedef void group_fn(struct sim_warp *warp, const struct sim_op *op, uint32_t named);
+
+static void in_group(
+        struct sim_warp *warp, const struct sim_op *op, uint32_t named, group_fn *work) {
+    kiln_sim_lanes_needed(warp, op, named);
+    if (warp->mask & ~named) {
+        kiln_sim_lanes_not_named(warp, op, named);
+    }
+    work(warp, op, named);
+}
+
+// Lanes with other masks are other groups, which do not see each other.
+static const struct sim_op *in_groups(
+        struct sim_warp *warp, const struct sim_op *op, group_fn *work) {
     const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
     if (insn->e == KILN_PTX_NONE) {
-        return warp->mask;
+        work(warp, op, warp->mask);
+        return op + 1;
     }
     const u32 *mask = sim_at(warp, op->e);
-    int lane = __builtin_ctz(warp->mask);
-    kiln_sim_lanes_needed(warp, op, mask[lane]);
-    return mask[lane];
+    uint32_t differ = 0;
+    SIM_EACH_LANE {
+        differ |= mask[i] ^ mask[0];
+    }
+    if (!differ) {
+        in_group(warp, op, mask[0], work);
+        return op + 1;
+    }
+    u32 masks[SIM_LANES]; // the instruction may write over them
+    memcpy(masks, mask, sizeof(masks));
+    const uint32_t here = warp->mask;
+    for (uint32_t left = here; left; left &= ~warp->mask) {
+        uint32_t named = masks[__builtin_ctz(left)];
+        warp->mask = 0;
+        for (int i = 0; i < SIM_LANES; i++) {
+            warp->mask |= left >> i & 1 && masks[i] == named ? 1u << i : 0;
+        }
+        in_group(warp, op, named, work);
+    }
+    warp->mask = here;
+    return op + 1;
 }
 
 static void put_bit(const struct sim_warp *warp, uint32_t ref, uint32_t bits) {
@@ -56,9 +90,9 @@ static int shuffle_plainly(const u32 *b, const u32 *c) {
     return differ == 0;
 }
 
-const struct sim_op *kiln_sim_run_shuffle(struct sim_warp *warp, const struct sim_op *op) {
+static void shuffle(struct sim_warp *warp, const struct sim_op *op, uint32_t named) {
     const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
-    members(warp, op);
+    (void)named;
     u32 *d = sim_at(warp, op->d);
     const u32 *a = sim_at(warp, op->a), *b = sim_at(warp, op->b), *c = sim_at(warp, op->c);
     u32 value[SIM_LANES];
@@ -69,7 +103,7 @@ const struct sim_op *kiln_sim_run_shuffle(struct sim_warp *warp, const struct si
         for (uint32_t i = 0; i < SIM_LANES; i++) {
             d[i] = value[i ^ by];
         }
-        return op + 1;
+        return;
     }
     uint32_t valid = 0, lost = 0;
     for (int i = 0; i < SIM_LANES; i++) {
@@ -86,12 +120,15 @@ const struct sim_op *kiln_sim_run_shuffle(struct sim_warp *warp, const struct si
     if (insn->d2 != KILN_PTX_NONE) {
         put_bit(warp, op->d2, valid);
     }
-    return op + 1;
 }
 
-const struct sim_op *kiln_sim_run_vote(struct sim_warp *warp, const struct sim_op *op) {
+const struct sim_op *kiln_sim_run_shuffle(struct sim_warp *warp, const struct sim_op *op) {
+    return in_groups(warp, op, shuffle);
+}
+
+static void vote(struct sim_warp *warp, const struct sim_op *op, uint32_t named) {
     const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
-    uint32_t who = members(warp, op) & warp->mask;
+    uint32_t who = named & warp->mask;
     uint32_t bits = *(const u32 *)sim_at(warp, op->a);
     bits = (insn->flags & KILN_PTX_A_NOT ? ~bits : bits) & who;
     switch (insn->sub) {
@@ -112,12 +149,15 @@ const struct sim_op *kiln_sim_run_vote(struct sim_warp *warp, const struct sim_o
         break;
     }
     }
-    return op + 1;
 }
 
-const struct sim_op *kiln_sim_run_match(struct sim_warp *warp, const struct sim_op *op) {
+const struct sim_op *kiln_sim_run_vote(struct sim_warp *warp, const struct sim_op *op) {
+    return in_groups(warp, op, vote);
+}
+
+static void match(struct sim_warp *warp, const struct sim_op *op, uint32_t named) {
     const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
-    uint32_t who = members(warp, op) & warp->mask, all = 1;
+    uint32_t who = named & warp->mask, all = 1;
     int wide = kiln_ptx_type_bits((enum kiln_ptx_type)insn->type) == 64;
     u32 *d = sim_at(warp, op->d), result[SIM_LANES] = {0};
     const u64 *a8 = sim_at(warp, op->a);
@@ -137,7 +177,10 @@ const struct sim_op *kiln_sim_run_match(struct sim_warp *warp, const struct sim_
     if (insn->sub == 1 && insn->d2 != KILN_PTX_NONE) {
         put_bit(warp, op->d2, all ? SIM_ALL : 0);
     }
-    return op + 1;
+}
+
+const struct sim_op *kiln_sim_run_match(struct sim_warp *warp, const struct sim_op *op) {
+    return in_groups(warp, op, match);
 }
 
 static uint32_t reduce_two(uint8_t how, uint8_t type, uint32_t a, uint32_t b) {
@@ -158,9 +201,9 @@ static uint32_t reduce_two(uint8_t how, uint8_t type, uint32_t a, uint32_t b) {
     }
 }
 
-const struct sim_op *kiln_sim_run_reduce(struct sim_warp *warp, const struct sim_op *op) {
+static void reduce(struct sim_warp *warp, const struct sim_op *op, uint32_t named) {
     const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
-    uint32_t who = members(warp, op) & warp->mask;
+    uint32_t who = named & warp->mask;
     u32 *d = sim_at(warp, op->d);
     const u32 *a = sim_at(warp, op->a);
     int first = __builtin_ctz(who ? who : warp->mask);
@@ -171,7 +214,10 @@ const struct sim_op *kiln_sim_run_reduce(struct sim_warp *warp, const struct sim
     for (int i = 0; i < SIM_LANES; i++) {
         d[i] = warp->mask >> i & 1 ? r : d[i];
     }
-    return op + 1;
+}
+
+const struct sim_op *kiln_sim_run_reduce(struct sim_warp *warp, const struct sim_op *op) {
+    return in_groups(warp, op, reduce);
 }
 
 const struct sim_op *kiln_sim_run_active_mask(struct sim_warp *warp, const struct sim_op *op) {
@@ -182,19 +228,28 @@ const struct sim_op *kiln_sim_run_active_mask(struct sim_warp *warp, const struc
     return op + 1;
 }
 
-const struct sim_op *kiln_sim_run_sync_warp(struct sim_warp *warp, const struct sim_op *op) {
-    members(warp, op);
-    return op + 1;
+// What bar.warp.sync asks for has been looked at: lanes in lock step need not wait.
+static void sync_warp(struct sim_warp *warp, const struct sim_op *op, uint32_t named) {
+    (void)warp;
+    (void)op;
+    (void)named;
 }
 
-const struct sim_op *kiln_sim_run_elect(struct sim_warp *warp, const struct sim_op *op) {
+const struct sim_op *kiln_sim_run_sync_warp(struct sim_warp *warp, const struct sim_op *op) {
+    return in_groups(warp, op, sync_warp);
+}
+
+static void elect(struct sim_warp *warp, const struct sim_op *op, uint32_t named) {
     const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
-    uint32_t who = members(warp, op) & warp->mask;
+    uint32_t who = named & warp->mask;
     uint32_t leader = (uint32_t)__builtin_ctz(who ? who : warp->mask);
     u32 *d = sim_at(warp, op->d);
     for (int i = 0; insn->d != KILN_PTX_NONE && i < SIM_LANES; i++) {
         d[i] = warp->mask >> i & 1 ? leader : d[i];
     }
     put_bit(warp, op->d2, 1u << leader);
-    return op + 1;
+}
+
+const struct sim_op *kiln_sim_run_elect(struct sim_warp *warp, const struct sim_op *op) {
+    return in_groups(warp, op, elect);
 }

@@ -235,6 +235,8 @@ void kiln_sim_note(struct sim_warp *warp, const struct sim_op *op, enum kiln_sim
         KILN_PRINTF(8, 9);
 // A .sync instruction whose lanes `wanted` do not all run it: a finding.
 void kiln_sim_lanes_needed(struct sim_warp *warp, const struct sim_op *op, uint32_t wanted);
+// Some of the lanes here are not in the mask that they named.
+void kiln_sim_lanes_not_named(struct sim_warp *warp, const struct sim_op *op, uint32_t named);
 const struct kiln_sim_launch *kiln_sim_launch_of(const struct sim_warp *warp);
 unsigned char *kiln_sim_params(const struct sim_worker *worker);
 // The same of a thread of another warp, for what has no address.

@@ -94,3 +94,11 @@ void kiln_sim_lanes_needed(struct sim_warp *warp, const struct sim_op *op, uint3
                 "lanes 0x%08x should take part, 0x%08x do not", wanted, away);
     }
 }
+
+void kiln_sim_lanes_not_named(struct sim_warp *warp, const struct sim_op *op, uint32_t named) {
+    uint32_t lanes = warp->mask & ~named;
+    if (kiln_sim_checks(warp, KILN_SIM_CHECK_LANES)) {
+        kiln_sim_note(warp, op, KILN_SIM_CHECK_LANES, __builtin_ctz(lanes), -1, 0, 0,
+                "lanes 0x%08x run it with a mask of 0x%08x, in which they are not", lanes, named);
+    }
+}
