@@ -12,13 +12,14 @@
 
 struct sim_cells {        // of words, or of bytes
     uint32_t *writer;     // epoch << 5 | warp; SIM_ARRIVES | ...: cp.async under way
-    uint32_t *atomics;    // epoch in which the last write was an atomic
+    uint32_t *atomics;    // epoch in which it was written, by nothing but atomics; or 0
     uint32_t *epoch[2];   // by parity of an epoch: the last in which it was read,
     uint32_t *readers[2]; // and by which warps
 };
 
 struct sim_shadow {
     uint32_t epoch, first; // now; when the block began
+    uint32_t atomic_epoch; // the last with an atomic in it, or 0
     uint32_t words;        // of shared memory
     struct sim_cells word, byte;
     uint32_t *memory;

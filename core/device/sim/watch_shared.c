@@ -61,6 +61,7 @@ void kiln_sim_shadow_begin(struct sim_shadow *shadow) {
     }
     shadow->epoch += 2;
     shadow->first = shadow->epoch;
+    shadow->atomic_epoch = 0;
     shadow->advise = 0;
     shadow->n_ended = 0;
 }
@@ -147,10 +148,10 @@ static void enter_cell(const struct look *look, struct sim_cells *cells, size_t 
         cells->epoch[now][at] = epoch;
     }
     if (look->kind & SIM_WRITES) {
+        int plain_before = cells->writer[at] >> 5 == epoch && cells->atomics[at] != epoch;
         cells->writer[at] = look->kind & SIM_ASYNC ? ARRIVES | (look->mine & 31) : look->mine;
-        if (look->kind & SIM_ATOMIC) {
-            cells->atomics[at] = epoch;
-        }
+        // One write that is none, and the others' atomics race with it.
+        cells->atomics[at] = look->kind & SIM_ATOMIC && !plain_before ? epoch : 0;
     }
 }
 
@@ -257,7 +258,8 @@ static void look_at_words(struct look *look, uint32_t word, uint32_t n) {
         enter_reads(look, word, n);
         return;
     }
-    if (plain && look->kind & SIM_WRITES && quiet_write(look, word, n)) {
+    if (plain && look->kind & SIM_WRITES && look->shadow->atomic_epoch != look->shadow->epoch &&
+            quiet_write(look, word, n)) {
         uint32_t value = look->kind & SIM_ASYNC ? ARRIVES | (look->mine & 31) : look->mine;
         uint32_t *writer = look->shadow->word.writer + word;
         for (uint32_t i = 0; i < n; i++) {
@@ -299,6 +301,9 @@ void kiln_sim_watch_shared(
             .shadow = shadow,
             .mine = shadow->epoch << 5 | warp->index,
             .kind = access->kind};
+    if (access->kind & SIM_ATOMIC) {
+        shadow->atomic_epoch = shadow->epoch;
+    }
     if (access->contiguous && (access->at[0] & 3) == 0) {
         look_at_range(&look, (uint32_t)access->at[0], SIM_LANES * access->bytes);
         return;
