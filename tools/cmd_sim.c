@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,6 +233,12 @@ static int show_blocks(void *arg, uint64_t done, uint64_t total) {
     return kiln_interrupted() != 0;
 }
 
+// With --json stdout is the document's.
+static void print_aside(void *arg, const char *text, size_t bytes) {
+    (void)arg;
+    (void)fwrite(text, 1, bytes, stderr);
+}
+
 static enum kiln_status launch(struct sim_run *run, struct kiln_err *err) {
     static char doing[] = "blocks";
     struct kiln_sim_launch shape = {.kernel = kiln_sim_find(run->code, run->kernel->name),
@@ -240,6 +247,7 @@ static enum kiln_status launch(struct sim_run *run, struct kiln_err *err) {
             .param_bytes = run->kernel->param_bytes};
     struct kiln_sim_options options = {
             .checks = run->mask, .counters = 1, .progress = show_blocks, .progress_arg = doing};
+    options.print = run->common.json ? print_aside : NULL;
     KILN_TRY(shape_of("--grid", run->grid, shape.grid, err));
     KILN_TRY(shape_of("--block", run->block, shape.block, err));
     enum kiln_status status = kiln_sim_launch(run->sim, &shape, &options, run->report, err);

@@ -134,8 +134,15 @@ static void format_text(struct printing *p, const char *format) {
         format = percent + 1;
         char flags[48] = "";
         size_t n = 0;
-        while (*format && strchr("-+ #0123456789.", *format) && n + 1 < sizeof(flags)) {
-            flags[n++] = *format++;
+        while (*format && strchr("-+ #0123456789.*", *format) && n + 1 < sizeof(flags)) {
+            if (*format == '*') { // an argument of its own
+                int width = (int32_t)next_argument(p, 4);
+                n += (size_t)snprintf(flags + n, sizeof(flags) - n, "%d", width);
+                n = n < sizeof(flags) ? n : sizeof(flags) - 1;
+                format++;
+            } else {
+                flags[n++] = *format++;
+            }
         }
         int wide = 0;
         while (*format && strchr("hlzjt", *format)) {
