@@ -3,7 +3,8 @@
 //
 // Shared memory has 32 banks of 4-byte words. Lanes with 8 bytes each are served in two halves of
 // the warp, with 16 in four quarters; in such a group a bank gives one word a wavefront, to any
-// number of lanes. ldmatrix is four groups of eight rows, which is the same rule.
+// number of lanes. Two groups are read as one where neighbours, or lanes two apart, want the same.
+// ldmatrix is four groups of eight rows, which is the same rule.
 #include "device/sim/access.h"
 
 #include "device/sim/lanes_impl.h"
@@ -89,14 +90,39 @@ static int rows_apart(const struct sim_access *access, int first) {
     return places == 255;
 }
 
+// Whether each lane of [first, last) wants what the lane `apart` from it wants.
+static int lanes_share(const struct sim_access *access, int first, int last, int apart) {
+    for (int lane = first; lane < last; lane++) {
+        int other = lane ^ apart;
+        if (access->mask >> lane & access->mask >> other & 1 &&
+                access->at[lane] != access->at[other]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+// Lanes from `first` on that are served together.
+static int group_at(const struct sim_access *access, int first, int group) {
+    int both = 2 * group;
+    if (group == SIM_LANES || first % both || access->kind & SIM_WRITES || access->contiguous) {
+        return group;
+    }
+    return lanes_share(access, first, first + both, 1) ||
+                           lanes_share(access, first, first + both, 2)
+                   ? both
+                   : group;
+}
+
 void kiln_sim_count_banks(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access) {
     struct sim_site *site = &warp->worker->sites[op->id];
     uint32_t lanes = (uint32_t)__builtin_popcount(access->mask);
-    int group = access->bytes >= 16 ? 8 : access->bytes == 8 ? 16 : 32;
+    int size = access->bytes >= 16 ? 8 : access->bytes == 8 ? 16 : SIM_LANES, group;
     uint32_t wavefronts = 0, ideal = 0, ways = 1;
     for (int first = 0; first < SIM_LANES; first += group) {
-        uint32_t all = group == 32 ? SIM_ALL : ((1u << group) - 1) << first;
+        group = group_at(access, first, size);
+        uint32_t all = group == SIM_LANES ? SIM_ALL : ((1u << group) - 1) << first;
         if (!(access->mask & all)) {
             continue;
         }
