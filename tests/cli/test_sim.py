@@ -110,6 +110,58 @@ ret;
 """
 
 
+# Rows of a table of 4 KiB: a lane reads 8 and 16 bytes at (lane >> shift & mask) * 16.
+WIDE = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry wide(.param .u32 shift, .param .u32 mask)
+{
+.reg .b32 %r<7>; .reg .f32 %f<7>;
+.shared .align 16 .b8 table[4096];
+ld.param.u32 %r1, [shift];
+ld.param.u32 %r2, [mask];
+mov.u32 %r3, %tid.x;
+shr.u32 %r4, %r3, %r1;
+and.b32 %r4, %r4, %r2;
+mov.u32 %r5, table;
+mad.lo.s32 %r6, %r4, 16, %r5;
+ld.shared.v2.f32 {%f1, %f2}, [%r6];
+ld.shared.v4.f32 {%f3, %f4, %f5, %f6}, [%r6];
+ret;
+}
+"""
+# printf("%s %*d\\n", "kiln", 6, 8): of a string PTX leaves out the zero at its end.
+PRINT = """.version 8.0
+.target sm_80
+.address_size 64
+.extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);
+.global .align 1 .b8 form[8] = {37, 115, 32, 37, 42, 100, 10};
+.global .align 1 .b8 text[5] = {107, 105, 108, 110};
+.visible .entry print()
+{
+.local .align 8 .b8 pack[16];
+.reg .b32 %r<3>; .reg .b64 %rd<6>;
+mov.u64 %rd1, text;
+cvta.global.u64 %rd2, %rd1;
+st.local.u64 [pack], %rd2;
+st.local.u32 [pack+8], 6;
+st.local.u32 [pack+12], 8;
+mov.u64 %rd3, form;
+cvta.global.u64 %rd3, %rd3;
+mov.u64 %rd4, pack;
+cvta.local.u64 %rd4, %rd4;
+{
+.param .b64 f; .param .b64 a; .param .b32 r;
+st.param.b64 [f], %rd3;
+st.param.b64 [a], %rd4;
+call.uni (r), vprintf, (f, a);
+ld.param.b32 %r1, [r];
+}
+ret;
+}
+"""
+
+
 def check(what, condition, more=""):
     global failures
     print("ok  " if condition else "FAIL", what, "" if condition else more, flush=True)
@@ -177,6 +229,21 @@ def arithmetic_cases():
         9, 0, 15, 0x3f800000, 0x3f800001, 16777218, 1, 0, 0x80000000, 0x80200000), str(bits))
 
 
+def other_cases():
+    write("wide.ptx", WIDE)
+    # 8 bytes a lane are read in halves, 16 in quarters; two of them at once where lanes one or two apart want the same.
+    for shift, mask, wavefronts in ((0, 31, 4 + 4), (1, 31, 2 + 2), (5, 31, 1 + 2), (0, 3, 2 + 4), (0, 1, 1 + 2)):
+        wide = sim("wide.ptx", "--sim-check", "none", "--arg", "i32:%d" % shift, "--arg", "i32:%d" % mask, "--json")
+        check("wide reads, lane >> %d & %d" % (shift, mask),
+              wide.returncode == 0 and json.loads(wide.stdout)["kernels"][0]["total"]["shared_load_wavefronts"] == wavefronts, wide.stdout)
+    write("print.ptx", PRINT)
+    line = "kiln      8\n"
+    printed = sim("print.ptx", "--block", "1")
+    check("printf", printed.returncode == 0 and printed.stdout.startswith(line), printed.stdout + printed.stderr)
+    aside = sim("print.ptx", "--block", "1", "--json")
+    check("printf beside JSON", aside.stderr == line and json.loads(aside.stdout)["faults"] == 0, aside.stdout + aside.stderr)
+
+
 def refusal_cases():
     bare = subprocess.run([kiln, "gate", "parity", "norm", "--device", "sim"], capture_output=True, text=True, check=False, timeout=60,
                           env=dict(os.environ, KILN_NVRTC="/nonexistent"))
@@ -211,5 +278,6 @@ with tempfile.TemporaryDirectory() as scratch:
     os.chdir(scratch)
     run_cases()
     arithmetic_cases()
+    other_cases()
     refusal_cases()
 sys.exit(1 if failures else 0)

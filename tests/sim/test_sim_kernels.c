@@ -310,6 +310,43 @@ static void make_reversed(int n) {
     }
 }
 
+static void make_most(int n) {
+    fill_fractions();
+    n_want = 1;
+    want.f[0] = 0;
+    for (int i = 0; i < n; i++) {
+        want.f[0] = a.f[i] > want.f[0] ? a.f[i] : want.f[0];
+    }
+}
+
+static void make_tiles(int n) {
+    fill_ints();
+    n_want = n;
+    for (int t = 0; t < n; t += 8) {
+        int *w = want.i + t;
+        const int *v = a.i + t;
+        memset(w, 0, 8 * sizeof(*w));
+        w[1] = w[2] = v[0];
+        w[5] = v[7];
+        for (int i = 0; i < 8; i++) {
+            w[0] += v[i];
+            w[1] = v[i] < w[1] ? v[i] : w[1];
+            w[2] = v[i] > w[2] ? v[i] : w[2];
+            w[3] += v[i] == v[0];
+            w[4] += v[i] > 0;
+            w[6] |= v[i] > 900;
+        }
+    }
+}
+
+static void make_table_sum(int n) {
+    fill_ints();
+    n_want = n;
+    for (int i = 0; i < n; i++) {
+        want.i[i] = a.i[i] + (i % 300 == 0 ? 5 : i % 300 == 1 ? 7 : 0) + "kiln\0\0"[i % 7];
+    }
+}
+
 // ---- Cases --------------------------------------------------------------------------------------
 struct kernel_case {
     const char *file, *entry;
@@ -353,6 +390,9 @@ static const struct kernel_case cases[] = {
     {"integers.cu", "dot_dp4a", make_dots, 60, {1, 1, 1}, {64, 1, 1}, BITS, 0, 0, 0},
     {"integers.cu", "convolution", make_convolution, 1000, {8, 1, 1}, {128, 1, 1}, EXACT, 0, 0, 1},
     {"integers.cu", "hand_over", make_reversed, 32, {1, 1, 1}, {64, 1, 1}, BITS, 0, 0, 1},
+    {"atomics.cu", "max_by_swap", make_most, 1000, {4, 1, 1}, {256, 1, 1}, EXACT, 1, 0, 0},
+    {"atomics.cu", "tiles", make_tiles, 256, {1, 1, 1}, {256, 1, 1}, BITS, 0, 0, 0},
+    {"atomics.cu", "table_tail", make_table_sum, 700, {3, 1, 1}, {256, 1, 1}, BITS, 0, 0, 0},
 };
 // clang-format on
 

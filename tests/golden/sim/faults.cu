@@ -194,6 +194,26 @@ KERNEL(atomic_and_read_good) {
     out[AT] = (float)count;
 }
 
+KERNEL(counts_over_zeros_bad) { // the warp that writes counts, too: an atomic hides its write
+    __shared__ int counts[4];
+    if (threadIdx.x < 4) {
+        counts[threadIdx.x] = 0;
+    }
+    atomicAdd(&counts[threadIdx.x % 4], 1); // fault: race
+    __syncthreads();
+    out[AT] = counts[threadIdx.x % 4];
+}
+KERNEL(counts_over_zeros_good) {
+    __shared__ int counts[4];
+    if (threadIdx.x < 4) {
+        counts[threadIdx.x] = 0;
+    }
+    __syncthreads();
+    atomicAdd(&counts[threadIdx.x % 4], 1);
+    __syncthreads();
+    out[AT] = counts[threadIdx.x % 4];
+}
+
 // ---- Unwritten memory ---------------------------------------------------------------------------
 KERNEL(unwritten_shared_bad) {
     __shared__ float row[128];
@@ -422,6 +442,13 @@ KERNEL(mma_good) {
     unsigned a = __float_as_uint(in[AT]);
     MULTIPLY(d, a);
     out[AT] = d[0];
+}
+
+KERNEL(not_named_bad) {
+    out[AT] = __shfl_sync(0xffff, in[AT], threadIdx.x & 15); // fault: lanes
+}
+KERNEL(not_named_good) {
+    out[AT] = __shfl_sync(threadIdx.x & 16 ? 0xffff0000 : 0xffff, in[AT], threadIdx.x & 15, 16);
 }
 
 // ---- Advice -------------------------------------------------------------------------------------
