@@ -1,5 +1,5 @@
-// sim_speed [ROWS] [KERNELS_SRC]: warp instructions a second of the sim device on prefill attention,
-// with checks off and with all of them, and the largest error against f64. Compiles
+// sim_speed [ROWS] [KERNELS_SRC]: warp instructions a second of the sim device on prefill
+// attention, with checks off and with all of them, and the largest error against f64. Compiles
 // KERNELS_SRC/attention/fap2.cu (kernels_src of the current folder unless said otherwise) by NVRTC
 // for sm_80, with tiles of 64, f32 in and out.
 #include "base/clock.h"
