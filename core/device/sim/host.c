@@ -136,9 +136,11 @@ static void format_text(struct printing *p, const char *format) {
         size_t n = 0;
         while (*format && strchr("-+ #0123456789.*", *format) && n + 1 < sizeof(flags)) {
             if (*format == '*') { // an argument of its own
-                int width = (int32_t)next_argument(p, 4);
-                n += (size_t)snprintf(flags + n, sizeof(flags) - n, "%d", width);
-                n = n < sizeof(flags) ? n : sizeof(flags) - 1;
+                char width[16];
+                snprintf(width, sizeof(width), "%d", (int32_t)next_argument(p, 4));
+                for (size_t i = 0; width[i] && n + 1 < sizeof(flags); i++) {
+                    flags[n++] = width[i];
+                }
                 format++;
             } else {
                 flags[n++] = *format++;
