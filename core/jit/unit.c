@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 enum {
@@ -135,6 +136,12 @@ static enum kiln_status gather_options(struct kiln_unit *unit, const struct kiln
                     "CUDA_HOME names one");
         }
         enum kiln_status status = add_option(unit, kiln_asprintf("--include-path=%s", dir), err);
+        // From CUDA 13 on what cooperative_groups.h and cuda/pipeline include lies deeper.
+        char *deeper = status == KILN_STATUS_OK ? kiln_asprintf("%s/cccl", dir) : NULL;
+        if (deeper && access(deeper, R_OK) == 0) {
+            status = add_option(unit, kiln_asprintf("--include-path=%s", deeper), err);
+        }
+        kiln_free(deeper);
         kiln_free(dir);
         return status;
     }
