@@ -129,6 +129,37 @@ static enum kiln_status take_image(
                                                    : kiln_err_nomem(err, "the PTX");
 }
 
+// Words of a file that nvcc takes and NVRTC does not.
+static int has_host_code(const char *path) {
+    static const char *const words[] = {
+            "<<<", "main(", "<stdio.h>", "<stdlib.h>", "<assert.h>", "<cstdio>", "<iostream>"};
+    struct kiln_err ignored = {0};
+    char *text;
+    size_t size;
+    int found = 0;
+    if (kiln_file_read(path, MAX_SOURCE, &text, &size, &ignored) != KILN_STATUS_OK) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        found |= strstr(text, words[i]) != NULL;
+    }
+    kiln_free(text);
+    return found;
+}
+
+static enum kiln_status run_compiler(
+        const struct sim_run *run, struct compile *compile, struct kiln_err *err) {
+    enum kiln_status status = kiln_jit_run(compile->jit, &compile->item, 1, 0, err);
+    if (status == KILN_STATUS_OK || !has_host_code(run->file)) {
+        return status;
+    }
+    const struct kiln_err why = *err;
+    return kiln_err_set(err, status,
+            "%s; the file has a program's host code: leave that out, or make PTX of it with nvcc "
+            "-arch=%s -lineinfo -ptx %s and give sim the .ptx",
+            why.text, run->target, run->file);
+}
+
 static enum kiln_status compile_source(
         struct sim_run *run, struct compile *compile, struct kiln_err *err) {
     struct kiln_jit_params params = {.cache = {.max_size = INT64_MAX}};
@@ -164,7 +195,7 @@ static enum kiln_status compile_source(
             .source = run->file,
             .target = run->target,
             .ptx = 1};
-    KILN_TRY(kiln_jit_run(compile->jit, &compile->item, 1, 0, err));
+    KILN_TRY(run_compiler(run, compile, err));
     return take_image(run, &compile->item.image, err);
 }
 
