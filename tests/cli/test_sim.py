@@ -161,6 +161,29 @@ ret;
 }
 """
 
+# Memory that a device keeps for libraries, beside the kernel's own, zero from the start; modifiers in the order of CUDA's headers.
+KEPT = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry kept(.param .u64 out)
+{
+.reg .b32 %r<7>; .reg .b64 %rd<3>;
+.shared .align 4 .b8 own[4];
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %reserved_smem_offset_1;
+mov.u32 %r2, own;
+mov.u32 %r3, 7;
+st.shared.u32 [%r2], %r3;
+red.shared.add.release.cta.u32 [%r1], 1;
+bar.sync 0;
+ld.shared.u32 %r4, [%r1];
+ld.shared.u32 %r5, [%r2];
+mad.lo.s32 %r6, %r5, 100, %r4;
+st.global.u32 [%rd1], %r6;
+ret;
+}
+"""
+
 
 def check(what, condition, more=""):
     global failures
@@ -236,6 +259,10 @@ def other_cases():
         wide = sim("wide.ptx", "--sim-check", "none", "--arg", "i32:%d" % shift, "--arg", "i32:%d" % mask, "--json")
         check("wide reads, lane >> %d & %d" % (shift, mask),
               wide.returncode == 0 and json.loads(wide.stdout)["kernels"][0]["total"]["shared_load_wavefronts"] == wavefronts, wide.stdout)
+    write("kept.ptx", KEPT)
+    kept = sim("kept.ptx", "--arg", "out:u32:1:k.npy", "--block", "32")
+    with open("k.npy", "rb") as file:
+        check("memory kept for libraries", kept.returncode == 0 and struct.unpack("<I", file.read()[-4:]) == (732,), kept.stdout + kept.stderr)
     write("print.ptx", PRINT)
     line = "kiln      8\n"
     printed = sim("print.ptx", "--block", "1")

@@ -155,6 +155,10 @@ static enum kiln_status offset_of(struct ptx_parser *p, int64_t *value) {
 static enum kiln_status special(
         struct ptx_parser *p, struct ptx_name name, struct ptx_operand *to) {
     enum kiln_ptx_sreg sreg;
+    if (ptx_same(name, "%reserved_smem_offset_1")) {
+        to->kind = PTX_OPERAND_SYMBOL;
+        return ptx_reserve_shared(p, name, &to->index);
+    }
     if (!ptx_sreg_of(name, &sreg)) {
         return ptx_fail(p,
                 "%.*s is no register declared here and no special register that kiln "
@@ -342,7 +346,7 @@ static enum kiln_status call_prototype(struct ptx_parser *p, struct ptx_name lab
 static enum kiln_status branch_targets(struct ptx_parser *p, struct ptx_name label) {
     struct ptx_operand to = {.kind = PTX_OPERAND_LIST};
     struct ptx_operand read[MAX_OPERANDS];
-    uint32_t index;
+    uint32_t index = 0;
     int taken = 1;
     KILN_TRY(ptx_next(p));
     to.first = (uint32_t)p->func->n_operands;

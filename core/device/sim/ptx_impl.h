@@ -203,6 +203,8 @@ KILN_MUST_CHECK enum kiln_status ptx_add_reg(struct ptx_parser *p, uint32_t byte
 // ptx_var.c
 int ptx_type_of(struct ptx_name name, enum kiln_ptx_type *type); // "f32"; 0: it is none
 // A declaration behind its space directive, up to and with the ';'.
+KILN_MUST_CHECK enum kiln_status ptx_reserve_shared(
+        struct ptx_parser *p, struct ptx_name name, uint32_t *symbol);
 KILN_MUST_CHECK enum kiln_status ptx_variables(
         struct ptx_parser *p, enum kiln_ptx_space space, int is_extern);
 // A parameter or result, `.param …` or `.reg …`.

@@ -158,11 +158,13 @@ static enum kiln_status atom_words(struct ptx_decode *d, uint32_t *vector) {
             break;
         }
     }
-    insn->flags &= ~(uint32_t)KILN_PTX_VOLATILE;
     int op = ptx_word_of(d, ops, 10);
     if (op < 0) {
         return ptx_bad(d, "an operation is missing: .add .min .max .and .or .xor .exch .cas …");
     }
+    while (order_word(d)) { // CUDA's headers have it here
+    }
+    insn->flags &= ~(uint32_t)KILN_PTX_VOLATILE;
     insn->sub = (uint8_t)op;
     insn->flags |= ptx_word(d, "noftz") ? KILN_PTX_NOFTZ : 0;
     *vector = vector_word(d);

@@ -6,7 +6,8 @@
 #include <string.h>
 
 enum {
-    MAX_DIMS = 8
+    MAX_DIMS = 8,
+    RESERVED_BYTES = 1024
 };
 #define MAX_BYTES (UINT64_C(1) << 40) // of a variable
 
@@ -292,6 +293,24 @@ static enum kiln_status add_variable(
     return decl->open && decl->space != KILN_PTX_SHARED && decl->is_extern
                    ? ptx_fail(p, "only .shared arrays may be without a size")
                    : KILN_STATUS_OK;
+}
+
+// What a device keeps of a block's shared memory for libraries: a variable of the kernels that ask
+// where it is.
+enum kiln_status ptx_reserve_shared(struct ptx_parser *p, struct ptx_name name, uint32_t *symbol) {
+    const struct ptx_symbol *known = ptx_find(p, 0, name);
+    *symbol = KILN_PTX_NONE;
+    if (!known) {
+        struct declaration decl = {.space = KILN_PTX_SHARED, .bytes = RESERVED_BYTES, .name = name};
+        uint32_t here = p->scope;
+        p->scope = 0;
+        enum kiln_status status = add_variable(p, &decl, 16);
+        p->scope = here;
+        KILN_TRY(status);
+        known = ptx_find(p, 0, name);
+    }
+    *symbol = (uint32_t)(known - p->symbols);
+    return KILN_STATUS_OK;
 }
 
 static uint32_t align_up(uint32_t value, uint32_t align) {

@@ -164,6 +164,12 @@ static void begin_block(struct sim_block *block, uint64_t index) {
     memset(block->barriers, 0, sizeof(block->barriers));
     if (block->shadow) {
         kiln_sim_shadow_begin(block->shadow);
+        const struct kiln_ptx_kernel *ptx = block->worker->kernel->ptx;
+        for (uint32_t i = 0; i < ptx->n_shared; i++) {
+            if (ptx->shared[i].name[0] == '%') { // the device's own, zeros from the start
+                kiln_sim_shadow_written(block->shadow, ptx->shared[i].offset, ptx->shared[i].bytes);
+            }
+        }
     }
     for (uint32_t w = 0; w < block->n_warps; w++) {
         begin_warp(&block->warps[w], run->n_threads);

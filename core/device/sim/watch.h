@@ -33,6 +33,8 @@ KILN_MUST_CHECK enum kiln_status kiln_sim_shadow_create(
 void kiln_sim_shadow_destroy(struct sim_shadow *shadow); // NULL is fine
 // Nothing is written and nobody has read.
 void kiln_sim_shadow_begin(struct sim_shadow *shadow);
+// Whole words that were written before the block began.
+void kiln_sim_shadow_written(struct sim_shadow *shadow, uint32_t from, uint32_t bytes);
 
 // The warps in `warps` passed a barrier of the whole block.
 void kiln_sim_epoch_ends(struct sim_block *block, uint32_t warps);

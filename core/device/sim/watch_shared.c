@@ -66,6 +66,14 @@ void kiln_sim_shadow_begin(struct sim_shadow *shadow) {
     shadow->n_ended = 0;
 }
 
+void kiln_sim_shadow_written(struct sim_shadow *shadow, uint32_t from, uint32_t bytes) {
+    for (uint32_t word = from / 4; word < (from + bytes) / 4; word++) {
+        shadow->word.writer[word] = shadow->first << 5;
+    }
+    // In an epoch of its own: no race with it.
+    shadow->epoch = shadow->first + 1;
+}
+
 // ---- One access, cell by cell -------------------------------------------------------------------
 struct look { // at cells, by one lane
     struct sim_warp *warp;
