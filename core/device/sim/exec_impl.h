@@ -44,7 +44,7 @@ struct kiln_sim {
 
 // The allocation that holds the address, NULL: none.
 struct sim_allocation *kiln_sim_lookup(const struct kiln_sim *sim, uint64_t address);
-// The one that holds it or ends shortly before it.
+// The one that holds it, or the nearer of those that end shortly before or begin shortly behind it.
 struct sim_allocation *kiln_sim_nearest(const struct kiln_sim *sim, uint64_t address);
 void kiln_sim_handlers(sim_handler handlers[SIM_OP_COUNT]); // the best that this host runs
 

@@ -113,7 +113,15 @@ struct sim_allocation *kiln_sim_lookup(const struct kiln_sim *sim, uint64_t addr
 
 struct sim_allocation *kiln_sim_nearest(const struct kiln_sim *sim, uint64_t address) {
     struct sim_allocation *found = at_or_before(sim, address);
-    return found && address - found->address < found->bytes + GAP ? found : NULL;
+    size_t index = found ? (size_t)(found - sim->allocations) + 1 : 0;
+    struct sim_allocation *next = index < sim->n_allocations ? &sim->allocations[index] : NULL;
+    uint64_t past = found ? address - found->address : 0;
+    past = found && past > found->bytes ? past - found->bytes : 0;
+    uint64_t before = next ? next->address - address : UINT64_MAX;
+    if (before <= GAP && (!found || before < past)) {
+        return next;
+    }
+    return found && past < GAP ? found : NULL;
 }
 
 void kiln_sim_free(struct kiln_sim *sim, uint64_t address) {

@@ -67,7 +67,10 @@ static int refuse(struct sim_access *access, struct sim_warp *warp, const struct
 static void why_outside(
         char *text, size_t size, const struct kiln_sim *sim, uint64_t address, uint64_t bytes) {
     const struct sim_allocation *near = kiln_sim_nearest(sim, address);
-    if (!near) {
+    if (near && address < near->address) {
+        snprintf(text, size, "%" PRIu64 " bytes before the beginning of '%s' (%" PRIu64 " bytes)",
+                near->address - address, near->name, near->bytes);
+    } else if (!near) {
         snprintf(text, size, "where nothing is allocated");
     } else if (address - near->address >= near->bytes) {
         snprintf(text, size, "%" PRIu64 " bytes past the end of '%s' (%" PRIu64 " bytes)",

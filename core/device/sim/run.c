@@ -243,19 +243,35 @@ static void end_block(struct sim_block *block) {
     kiln_sim_print_block(block);
 }
 
-static void give_up(struct sim_block *block) {
+// Where a block stands that has not ended.
+static struct sim_op place_of(struct sim_block *block, struct sim_warp **of) {
     struct sim_warp *warp = &block->warps[0];
     for (uint32_t w = 1; warp->stop != SIM_YIELDS && w < block->n_warps; w++) {
         warp = &block->warps[w];
     }
+    *of = warp;
     // A warp that does not wait stands where a basic block begins.
     const struct sim_op *pc = warp->pc;
     const struct kiln_sim_kernel *kernel = block->worker->kernel;
-    struct sim_op at = {.id = pc->fn == kiln_sim_run_enter ? kernel->blocks[pc->id].first : pc->id};
+    return (struct sim_op){
+            .id = pc->fn == kiln_sim_run_enter ? kernel->blocks[pc->id].first : pc->id};
+}
+
+static void give_up(struct sim_block *block) {
+    struct sim_warp *warp;
+    struct sim_op at = place_of(block, &warp);
     kiln_sim_fail(warp, &at, KILN_STATUS_DEVICE,
             "the block ran %" PRIu64 " warp instructions and has not ended (limit %" PRIu64
             "): it may wait for something that never happens",
             block->executed, block->worker->run->limit);
+}
+
+// Whoever interrupts a kernel that does not end wants to know where it is.
+static void interrupt(struct sim_block *block) {
+    struct sim_warp *warp;
+    struct sim_op at = place_of(block, &warp);
+    kiln_sim_fail(warp, &at, KILN_STATUS_INTERRUPTED,
+            "interrupted; the block had run %" PRIu64 " warp instructions", block->executed);
 }
 
 // 1: the launch is to end.
@@ -281,6 +297,9 @@ static void one_block(void *arg, uint32_t index, uint32_t number) {
         if (block->running && block->executed >= run->limit) {
             give_up(block);
         }
+    }
+    if (block->running) {
+        interrupt(block);
     }
     end_block(block);
 }
@@ -319,6 +338,9 @@ static enum kiln_status ordered_blocks(struct sim_run *run, struct kiln_err *err
             }
             run->together[n] = block;
         }
+    }
+    if (n > 0 && atomic_load(&run->interrupted)) {
+        interrupt(run->together[0]);
     }
     return status;
 }
