@@ -93,32 +93,48 @@ static enum kiln_status include_dirs(
     return KILN_STATUS_OK;
 }
 
-// Without --entry a source with one kernel says which: the name in front of the first '(' behind
-// __global__ that is no attribute's.
-static enum kiln_status only_entry(struct sim_run *run, struct kiln_err *err) {
-    char *text;
-    size_t size;
-    KILN_TRY(kiln_file_read(run->file, MAX_SOURCE, &text, &size, err));
-    const char *at = strstr(text, "__global__");
-    int one = at && !strstr(at + 1, "__global__");
-    for (; one && *at; at += *at != '\0') {
-        size_t len = strspn(at, WORD);
-        const char *after = at + len + strspn(at + len, " \t\n");
-        if (len > 0 && *after == '(' && strncmp(at, "__", 2) != 0) {
-            run->found = kiln_strndup(at, len);
-            break;
+// The name of the kernel whose __global__ is at `at`: what stands in front of the first '(' that is
+// no attribute's. NULL: there is none.
+static const char *kernel_name(const char *at, size_t *len) {
+    for (; *at; at += *at != '\0') {
+        *len = strspn(at, WORD);
+        const char *after = at + *len + strspn(at + *len, " \t\n");
+        if (*len > 0 && *after == '(' && strncmp(at, "__", 2) != 0) {
+            return at;
         }
-        at += len;
-        if (len > 0 && *after == '(') { // __launch_bounds__(…)
+        at += *len;
+        if (*len > 0 && *after == '(') { // __launch_bounds__(…)
             at += strcspn(at, ")");
         }
     }
+    return NULL;
+}
+
+// Without --entry a source with one kernel says which.
+static enum kiln_status only_entry(struct sim_run *run, struct kiln_err *err) {
+    char *text;
+    size_t size, len, n = 0;
+    struct kiln_buf names = {0};
+    KILN_TRY(kiln_file_read(run->file, MAX_SOURCE, &text, &size, err));
+    for (const char *at = text; (at = strstr(at, "__global__")) != NULL; at++) {
+        const char *name = kernel_name(at, &len);
+        if (name) {
+            kiln_buf_printf(&names, "%s%.*s", n++ ? ", " : "", (int)len, name);
+        }
+    }
     kiln_free(text);
-    run->entry = run->found;
-    return run->found
-                   ? KILN_STATUS_OK
-                   : kiln_err_set(err, KILN_STATUS_USAGE,
-                             "%s: which kernel is to run is not said; --entry names it", run->file);
+    if (n == 1) {
+        run->found = kiln_strdup(names.data);
+        run->entry = run->found;
+    }
+    enum kiln_status status =
+            run->found ? KILN_STATUS_OK
+            : n == 1   ? kiln_err_nomem(err, "the kernel's name")
+                       : kiln_err_set(err, KILN_STATUS_USAGE,
+                                 "%s: which kernel is to run is not said; --entry names one of: %s",
+                                 run->file, n ? names.data : "(it has none)");
+    kiln_buf_finish(&names);
+    return status;
 }
 
 static enum kiln_status take_image(
