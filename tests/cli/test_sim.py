@@ -5,10 +5,12 @@ usage: test_sim.py KILN. Exit status 1 when a case fails.
 """
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 kiln = sys.argv[1]
 failures = 0
@@ -184,6 +186,34 @@ ret;
 }
 """
 
+BEFORE = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry before(.param .u64 out)
+{
+.reg .b64 %rd<2>; .reg .b32 %r<2>;
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, 1;
+st.global.u32 [%rd1+-4], %r1;
+ret;
+}
+"""
+ENDLESS = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry endless()
+{
+.reg .b32 %r<2>;
+.loc 1 5 1
+mov.u32 %r1, 0;
+AGAIN:
+.loc 1 5 1
+add.s32 %r1, %r1, 1;
+bra AGAIN;
+}
+.file 1 "endless.cu"
+"""
+
 
 def check(what, condition, more=""):
     global failures
@@ -214,6 +244,8 @@ def floats(path):
 
 def run_cases():
     write("axpy.ptx", AXPY)
+    write("before.ptx", BEFORE)
+    write("endless.ptx", ENDLESS)
     write("x.npy", npy([float(i) for i in range(100)]))
     base = ["axpy.ptx", "--grid", "4", "--block", "32", "--arg", "f32:2"]
     good = sim(*base, "--arg", "in:x.npy", "--arg", "ramp:f32:100:y.npy", "--arg", "i32:100", "--json")
@@ -233,6 +265,17 @@ def run_cases():
     check("a read past the end ends with 1", over.returncode == 1, over.stderr)
     check("it is named with line, block and thread", "axpy.cu:7" in over.stdout and "block (3, 0, 0)" in over.stdout
           and "thread (4, 0, 0)" in over.stdout, over.stdout)
+    before = sim("before.ptx", "--arg", "zeros:u32:64")
+    check("a write before the beginning", before.returncode == 1 and "4 bytes before the beginning of 'argument 1 (zeros:u32:64)'" in before.stdout,
+          before.stdout)
+    for wait in (0.2, 1, 5, 20):  # until it runs
+        endless = subprocess.Popen([kiln, "sim", "endless.ptx"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(wait)
+        endless.send_signal(signal.SIGINT)
+        _, said = endless.communicate(timeout=60)
+        if "endless" in said:
+            break
+    check("an endless loop, interrupted, is named", endless.returncode != 0 and "kernel endless" in said and "endless.cu:5" in said, said)
     blank = sim(*base, "--arg", "in:x.npy", "--arg", "out:f32:10x10:z.npy", "--arg", "i32:100")
     check("memory that nobody wrote", blank.returncode == 1 and "axpy.cu:7" in blank.stdout, blank.stdout)
     off = sim(*base, "--arg", "in:x.npy", "--arg", "out:f32:100:z.npy", "--arg", "i32:100", "--sim-check", "bounds")
@@ -292,6 +335,9 @@ def refusal_cases():
     wide = sim("axpy.ptx", "--arg", "f64:1", "--arg", "in:x.npy", *rest)
     check("an argument too wide", wide.returncode == 2 and "has 4 bytes, this has 8" in wide.stderr, wide.stderr)
     check("no such entry", sim("axpy.ptx", "--entry", "axpyy").returncode == 2)
+    write("two.cu", "__global__ void __launch_bounds__(64) first(int *p) { *p = 1; }\ntemplate <int N> __global__ void second\n(int *p) { *p = N; }\n")
+    two = sim("two.cu")
+    check("two kernels are named", two.returncode == 2 and "first, second" in two.stderr, two.stderr)
     check("no such file", sim("none.ptx").returncode == 3)
     check("a bad shape", sim("axpy.ptx", "--grid", "0").returncode == 2)
     check("a bad check", sim("axpy.ptx", "--sim-check", "racy").returncode == 2)
