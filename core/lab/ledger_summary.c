@@ -76,9 +76,12 @@ static const char *wall(const json_t *result, struct kiln_buf *line) {
 }
 
 static const char *audit(const json_t *result, struct kiln_buf *line) {
-    const json_t *kernels = json_object_get(result, "kernels");
+    const json_t *pairs = json_object_get(result, "diff");
+    const json_t *kernels = pairs ? pairs : json_object_get(result, "kernels");
     const json_t *first = json_array_get(kernels, 0);
-    kiln_buf_printf(line, "%zu kernels", json_array_size(kernels));
+    const json_t *change = json_object_get(first, "change");
+    kiln_buf_printf(line, "%zu kernels%s", json_array_size(kernels), pairs ? " compared" : "");
+    first = json_is_object(change) ? change : first;
     if (first) {
         kiln_buf_printf(line, "; %s %s on %s", kiln_json_string(first, "slot", "?"),
                 kiln_json_string(first, "variant", "?"), kiln_json_string(first, "target", "?"));
@@ -86,7 +89,35 @@ static const char *audit(const json_t *result, struct kiln_buf *line) {
     return NULL;
 }
 
-// op and bench, whose documents say what they are about in `slot` or in rows.
+static void one_time(
+        const json_t *result, const char *key, const char *name, struct kiln_buf *line) {
+    const json_t *us = json_object_get(json_object_get(result, key), "median_us");
+    if (json_is_number(us)) {
+        kiln_buf_printf(line, ", %.2f us %s", json_number_value(us), name);
+    }
+}
+
+static const char *op(const json_t *result, struct kiln_buf *line) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(result, "results"), i, one) {
+        const json_t *passed = json_object_get(json_object_get(one, "parity"), "passed");
+        if (i == 3) {
+            kiln_buf_printf(line, "; … (%zu)", json_array_size(json_object_get(result, "results")));
+            break;
+        }
+        kiln_buf_printf(line, "%s%s %s %s", i > 0 ? "; " : "", kiln_json_string(one, "slot", "?"),
+                kiln_json_string(one, "variant", "?"), kiln_json_string(one, "shape", "?"));
+        one_time(one, "warm", "warm", line);
+        one_time(one, "cold", "cold", line);
+        kiln_buf_puts(line, json_is_true(passed)    ? ", passed"
+                            : json_is_false(passed) ? ", FAILED"
+                                                    : "");
+    }
+    return NULL;
+}
+
+// bench and others, whose documents say what they are about in `slot` or in rows.
 static const char *other(const json_t *result, struct kiln_buf *line) {
     const json_t *rows = rows_of(result);
     const char *slot = kiln_json_string(result, "slot", NULL);
@@ -128,7 +159,8 @@ enum kiln_status kiln_ledger_summary(const char *kind, const struct json_t *resu
     static const struct {
         const char *kind;
         const char *(*write)(const json_t *result, struct kiln_buf *line);
-    } writers[] = {{"ab", ab}, {"gate", gate}, {"wall", wall}, {"audit", audit}, {"tune", tune}};
+    } writers[] = {{"ab", ab}, {"gate", gate}, {"wall", wall}, {"audit", audit}, {"op", op},
+            {"tune", tune}};
     const char *(*write)(const json_t *, struct kiln_buf *) = other;
     for (size_t i = 0; i < sizeof(writers) / sizeof(writers[0]); i++) {
         if (strcmp(kind, writers[i].kind) == 0) {

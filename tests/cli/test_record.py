@@ -142,6 +142,21 @@ def round_cases(folder):
     return ledger
 
 
+def summary_cases(folder):
+    """What a list says of op and of audit --diff."""
+    ledger = ["--ledger", os.path.join(folder, "summaries.db")]
+    call = {"slot": "norm", "variant": "rms", "shape": "m=64 k=3584", "parity": {"passed": True},
+            "warm": {"median_us": 3.5}, "cold": None}
+    calls = {"results": [call, {**call, "parity": {"passed": False}, "warm": None}, {**call, "parity": None}, call, 1]}
+    kernel = audit("2026-11-30T09:00:00Z")["result"]["kernels"][0]
+    pairs = {"diff": [{"slot": "attention.prefill", "target": "sm_121", "base": None, "change": kernel}]}
+    case("add: op, and a pair of audits", ["add", save(folder, "op.json", envelope("op", "2026-11-30T09:00:00Z", calls)),
+                                           save(folder, "diff.json", envelope("audit", "2026-11-30T09:00:01Z", pairs)), *ledger])
+    case("list: op and pairs", ["list", *ledger],
+         out=r"audit: 1 kernels compared; attention.prefill fap2 on sm_121.*op: norm rms m=64 k=3584, 3.50 us warm, passed; norm rms "
+         r"m=64 k=3584, FAILED; norm rms m=64 k=3584, 3.50 us warm; … \(5\)")
+
+
 def export_cases(folder, ledger):
     title = 'comma, "quote"\nline | pipe'
     case("add: odd letters", ["add", "--experiment", "odd", "--title", title, "--note", "ß ✓ 𝔘", *ledger])
@@ -273,6 +288,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         ledger = round_cases(folder)
         export_cases(folder, ledger)
+        summary_cases(folder)
         campaign_cases()
         saved = save(folder, "saved.json", wall("2026-11-28T10:00:00Z", 10.2))
         hostile_cases(folder, saved)
