@@ -125,8 +125,15 @@ static void bound_rows(struct kiln_tensor *tensor, uint32_t dim, uint32_t by) {
     tensor->bound_by[dim] = by;
 }
 
-// Bytes for an operand's data, 0xff throughout.
+static int has_data(const struct maker *mk) {
+    return mk->c->fill != KILN_FILL_NONE;
+}
+
+// Bytes for an operand's data, 0xff throughout; NULL: none, by the fill or after a failure.
 static unsigned char *room(struct maker *mk, const struct kiln_tensor *tensor) {
+    if (!has_data(mk)) {
+        return NULL;
+    }
     uint64_t bytes = kiln_solo_span(tensor);
     unsigned char *at =
             mk->status == KILN_STATUS_OK ? kiln_arena_calloc(mk->arena, 1, bytes) : NULL;
@@ -150,6 +157,9 @@ static struct kiln_tensor *add_edge(struct maker *mk, uint32_t operand, int64_t 
 typedef void (*row_fn)(struct maker *mk, int64_t row, float *x, int64_t cols);
 
 static void fill_rows(struct maker *mk, const struct kiln_tensor *tensor, row_fn fn) {
+    if (!has_data(mk)) {
+        return;
+    }
     unsigned char *at = room(mk, tensor);
     float *row = at ? kiln_calloc((size_t)tensor->dims[0], sizeof(*row)) : NULL;
     if (!row) {
@@ -448,6 +458,9 @@ static void query_row(struct maker *mk, int64_t row, float *x, int64_t cols) {
 
 static void cache_rows(struct maker *mk, const struct kiln_tensor *tensor, int keys) {
     const struct kiln_shape *shape = &mk->c->shape;
+    if (!has_data(mk)) {
+        return;
+    }
     unsigned char *at = room(mk, tensor);
     float *row = at ? kiln_calloc((size_t)tensor->dims[0], sizeof(*row)) : NULL;
     if (!row) {
@@ -810,6 +823,9 @@ void kiln_op_case_finish(struct kiln_op_case *c) {
             kiln_free(ref->values[i].v);
             kiln_free(ref->values[i].e);
         }
+        for (size_t i = 0; i < sizeof(ref->read) / sizeof(ref->read[0]); i++) {
+            kiln_free(ref->read[i]);
+        }
         kiln_arena_finish(&ref->arena);
         kiln_free(ref);
     }
@@ -836,7 +852,11 @@ static void name_formats(const struct kiln_op_case *c, struct kiln_buf *text) {
 }
 
 void kiln_op_case_name(const struct kiln_op_case *c, char *name, size_t size) {
-    static const char *const fills[] = {"", " edges", " masked", " exact"};
+    static const char *const fills[] = {[KILN_FILL_NORMAL] = "",
+            [KILN_FILL_EDGES] = " edges",
+            [KILN_FILL_MASKED] = " masked",
+            [KILN_FILL_EXACT] = " exact",
+            [KILN_FILL_NONE] = ""};
     static const char *const withs[] = {"bias", "residual", "norms", "in-place", "pairs", "part"};
     const struct kiln_shape *s = &c->shape;
     struct kiln_buf text = {0};

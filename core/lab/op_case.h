@@ -21,6 +21,7 @@ enum kiln_case_fill { // what the inputs are made of
                      // ones; attention: scores of -inf, rows with one key or all alike; argmax: NaN
     KILN_FILL_MASKED, // attention and rope_kv: the first rows see no key (kv_len < m)
     KILN_FILL_EXACT,  // matmul: scales are powers of two, so that int8 sums lose nothing in f32
+    KILN_FILL_NONE,   // no data at all: to be planned, not to be run or judged
 };
 
 enum kiln_shape_with { // optional operands, or-ed
@@ -96,6 +97,9 @@ struct kiln_op_verdict {
     double got, want, bound;
     char why[128]; // of a failure that is no error of an element: bytes that must stay and did not
 };
+
+// Reckons the reference, once; it is kept in the case. The judges below do so themselves.
+KILN_MUST_CHECK enum kiln_status kiln_op_case_reckon(struct kiln_op_case *c, struct kiln_err *err);
 
 // Reckons the reference (once, kept in the case) and judges what solo wrote. Where a problem is
 // large only some of its rows are reckoned and the others are checked to be finite; *verdict covers

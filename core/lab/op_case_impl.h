@@ -29,6 +29,7 @@ struct kiln_case_reference {
     int64_t *rows; // (n_rows): which of them are reckoned, ascending
     int64_t n_rows;
     struct kiln_case_value values[KILN_CASE_OPS * KILN_SOLO_OPERANDS]; // of what was reckoned
+    void *read[KILN_CASE_OPS * KILN_SOLO_OPERANDS]; // what was read back last, kept for the next
     int done;
 };
 

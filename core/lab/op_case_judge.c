@@ -19,7 +19,7 @@ struct output { // one operand under judgement
     struct kiln_op_verdict *verdict;
 };
 
-static enum kiln_status reckon(struct kiln_op_case *c, struct kiln_err *err) {
+enum kiln_status kiln_op_case_reckon(struct kiln_op_case *c, struct kiln_err *err) {
     static enum kiln_status (*const references[])(
             const struct kiln_op_case *c, uint32_t op, struct kiln_err *err) = {
             [KILN_OP_EMBED] = kiln_case_embed,
@@ -91,6 +91,28 @@ static void read_row(const struct output *out, int64_t place, double *to) {
     for (int64_t i = 0; i < out->tensor->dims[0]; i++) {
         to[i] = (double)out->row[i];
     }
+}
+
+// Whether a row of f16 or f32 surely holds finite numbers alone, eight bytes at a time: an exponent
+// of all ones, plus one, carries into the place of the sign. Other types and odd widths: no.
+static int is_finite_row(const struct output *out, int64_t place) {
+    const struct kiln_tensor *tensor = out->tensor;
+    int is_f16 = tensor->dtype == KILN_DTYPE_F16;
+    uint64_t ones = is_f16 ? UINT64_C(0x7c007c007c007c00) : UINT64_C(0x7f8000007f800000);
+    uint64_t one = is_f16 ? UINT64_C(0x0400040004000400) : UINT64_C(0x0080000000800000);
+    uint64_t signs = is_f16 ? UINT64_C(0x8000800080008000) : UINT64_C(0x8000000080000000);
+    const unsigned char *at = out->got + place * tensor->strides[1];
+    int64_t bytes = tensor->dims[0] * (is_f16 ? 2 : 4);
+    uint64_t odd = 0;
+    if ((!is_f16 && tensor->dtype != KILN_DTYPE_F32) || bytes % 8 != 0) {
+        return 0;
+    }
+    for (int64_t i = 0; i < bytes; i += 8) {
+        uint64_t bits;
+        memcpy(&bits, at + i, sizeof(bits));
+        odd |= (bits & ones) + one;
+    }
+    return (odd & signs) == 0;
 }
 
 static int same_kind(double a, double b) {
@@ -190,6 +212,9 @@ static enum kiln_status judge_rows(
         if (known && out->tensor->dtype == KILN_DTYPE_BLOCK && judge_blocks(out, index, place)) {
             continue;
         }
+        if (!known && is_finite_row(out, place)) {
+            continue; // most rows of a large problem
+        }
         read_row(out, place, got);
         if (known) {
             KILN_TRY(judge_row(out, index, place, got, err));
@@ -222,7 +247,7 @@ static enum kiln_status judge_output(struct output *out, struct kiln_err *err) {
 enum kiln_status kiln_op_case_judge_bytes(struct kiln_op_case *c, const void *const *outputs,
         struct kiln_op_verdict *verdict, struct kiln_err *err) {
     double normalized = 0;
-    KILN_TRY(reckon(c, err));
+    KILN_TRY(kiln_op_case_reckon(c, err));
     *verdict = (struct kiln_op_verdict){.worst = -1};
     for (uint32_t op = 0; op < c->problem.n_ops; op++) {
         for (uint32_t operand = 1; operand < KILN_SOLO_OPERANDS; operand++) {
@@ -258,25 +283,20 @@ enum kiln_status kiln_op_case_judge(struct kiln_op_case *c, struct kiln_solo *so
         N = KILN_CASE_OPS * KILN_SOLO_OPERANDS
     };
     const void *outputs[N] = {NULL};
-    void *owned[N] = {NULL};
-    enum kiln_status status = KILN_STATUS_OK;
     for (uint32_t op = 0; op < c->problem.n_ops; op++) {
         for (uint32_t operand = 1; operand < KILN_SOLO_OPERANDS; operand++) {
             size_t at = (size_t)op * KILN_SOLO_OPERANDS + operand;
-            if (status != KILN_STATUS_OK || !kiln_op_case_is_output(c, op, operand)) {
+            if (!kiln_op_case_is_output(c, op, operand)) {
                 continue;
             }
-            owned[at] = kiln_alloc(kiln_solo_span(kiln_case_find(c, op, operand)));
-            outputs[at] = owned[at];
-            status = owned[at] ? kiln_solo_read(solo, op, operand, owned[at], err)
-                               : kiln_err_nomem(err, "a verdict");
+            void **read = &c->reference->read[at];
+            *read = *read ? *read : kiln_alloc(kiln_solo_span(kiln_case_find(c, op, operand)));
+            if (!*read) {
+                return kiln_err_nomem(err, "a verdict");
+            }
+            KILN_TRY(kiln_solo_read(solo, op, operand, *read, err));
+            outputs[at] = *read;
         }
     }
-    if (status == KILN_STATUS_OK) {
-        status = kiln_op_case_judge_bytes(c, outputs, verdict, err);
-    }
-    for (size_t i = 0; i < N; i++) {
-        kiln_free(owned[i]);
-    }
-    return status;
+    return kiln_op_case_judge_bytes(c, outputs, verdict, err);
 }

@@ -163,7 +163,7 @@ static enum kiln_status case_of(struct sweep *sweep, const struct kiln_tune_part
         KILN_TRY(kiln_shape_parse(&shape, sweep->shape_text, err));
     }
     return kiln_op_case_make(
-            *c, sweep->params->slot, part->plugin, part->variant, &shape, KILN_FILL_NORMAL, 1, err);
+            *c, sweep->params->slot, part->plugin, part->variant, &shape, KILN_FILL_NONE, 1, err);
 }
 
 // *planned NULL: it does not get that far, and the entry's result says why.
@@ -383,10 +383,33 @@ static enum kiln_status measure_batch(
     return KILN_STATUS_OK;
 }
 
+// Has the worker open the device and make the problem while the first candidates are compiled. What
+// becomes of a worker that did not live through it, the first measurement finds out.
+static enum kiln_status prepare(
+        struct sweep *sweep, const struct batch *batch, struct kiln_err *err) {
+    enum kiln_tune_end end;
+    char cause[KILN_TUNE_CAUSE];
+    json_t *reply = NULL;
+    KILN_TRY(tell_problem(sweep, err));
+    json_t *request = candidate_json(batch->entries[0]);
+    if (!request || json_object_set_new(request, "do", json_string("prepare")) != 0) {
+        json_decref(request);
+        return kiln_err_nomem(err, "a request");
+    }
+    enum kiln_status status = kiln_tune_child_ask(
+            sweep->child, request, sweep->params->timeout, &reply, &end, cause, err);
+    json_decref(request);
+    json_decref(reply);
+    return status;
+}
+
 // One batch is compiled while the one before it is measured.
 static enum kiln_status walk(struct sweep *sweep, struct batch *batches, struct kiln_err *err) {
     struct batch *now = &batches[0], *next = &batches[1];
     KILN_TRY(fill(sweep, now, err));
+    if (now->n > 0) {
+        KILN_TRY(prepare(sweep, now, err));
+    }
     while (now->n > 0) {
         KILN_TRY(kiln_tune_compiler_wait(sweep->compiler, err));
         KILN_TRY(fill(sweep, next, err));
@@ -541,7 +564,7 @@ static enum kiln_status frame(
     if (sweep->shape_text) {
         KILN_TRY(kiln_shape_parse(&shape, sweep->shape_text, err));
     }
-    KILN_TRY(kiln_op_case_make(plain, p->slot, NULL, NULL, &shape, KILN_FILL_NORMAL, 1, err));
+    KILN_TRY(kiln_op_case_make(plain, p->slot, NULL, NULL, &shape, KILN_FILL_NONE, 1, err));
     kiln_op_case_name(plain, problem->name, sizeof(problem->name));
     const struct kiln_op *op = plain->problem.ops[0];
     problem->shape = plain->shape;
@@ -709,8 +732,9 @@ static enum kiln_status open_sweep(struct sweep *sweep, struct kiln_err *err) {
             .memory_limit = p->memory_limit,
             .start_seconds = 120,
             .stop = p->stop};
-    KILN_TRY(kiln_tune_compiler_create(&sweep->compiler, &compiler, err));
-    return kiln_tune_child_create(&sweep->child, &child, err);
+    KILN_TRY(kiln_tune_child_create(&sweep->child, &child, err));
+    KILN_TRY(kiln_tune_child_begin(sweep->child, err));
+    return kiln_tune_compiler_create(&sweep->compiler, &compiler, err);
 }
 
 enum kiln_status kiln_tune_run(

@@ -31,6 +31,7 @@ struct kiln_tune_child {
     struct kiln_buf input;
     size_t used;
     char now[128]; // what it said that it does
+    int opening;   // it runs and has not said yet that it could open the device
     int64_t starts;
 };
 
@@ -132,6 +133,7 @@ static enum kiln_status start(struct kiln_tune_child *child, struct kiln_err *er
     child->to = in[1];
     child->from = out[0];
     child->starts++;
+    child->opening = 1;
     (void)snprintf(child->now, sizeof(child->now), "opening the device");
     return KILN_STATUS_OK;
 }
@@ -270,16 +272,21 @@ static enum kiln_status refuse_error(json_t **reply, struct kiln_err *err) {
     return status;
 }
 
+enum kiln_status kiln_tune_child_begin(struct kiln_tune_child *child, struct kiln_err *err) {
+    return child->pid == 0 ? start(child, err) : KILN_STATUS_OK;
+}
+
 enum kiln_status kiln_tune_child_ready(
         struct kiln_tune_child *child, int *fresh, struct kiln_err *err) {
     enum kiln_tune_end end;
     char cause[512] = "";
     json_t *reply = NULL;
-    *fresh = child->pid == 0;
+    KILN_TRY(kiln_tune_child_begin(child, err));
+    *fresh = child->opening;
     if (!*fresh) {
         return KILN_STATUS_OK;
     }
-    KILN_TRY(start(child, err));
+    child->opening = 0;
     KILN_TRY(await(child, child->params.start_seconds, &reply, &end, cause, err));
     if (!reply) {
         return kiln_err_set(

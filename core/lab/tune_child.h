@@ -29,8 +29,11 @@ KILN_MUST_CHECK enum kiln_status kiln_tune_child_create(struct kiln_tune_child *
         const struct kiln_tune_child_params *params, struct kiln_err *err);
 void kiln_tune_child_destroy(struct kiln_tune_child *child); // ends the worker; NULL is fine
 
-// Starts the worker where none runs. *fresh: it was started now and knows no problem. An answer of
-// {"error"} to the start is that status and text.
+// Starts the worker where none runs, and does not wait: kiln_tune_child_ready does.
+KILN_MUST_CHECK enum kiln_status kiln_tune_child_begin(
+        struct kiln_tune_child *child, struct kiln_err *err);
+// Starts the worker where none runs, and waits until it has opened the device. *fresh: it has
+// opened it now and knows no problem. An answer of {"error"} to the start is that status and text.
 KILN_MUST_CHECK enum kiln_status kiln_tune_child_ready(
         struct kiln_tune_child *child, int *fresh, struct kiln_err *err);
 // Sends `request` (borrowed) to a running worker and waits at most `seconds`. *reply is the

@@ -352,6 +352,17 @@ static enum kiln_status measure(
     return KILN_STATUS_OK;
 }
 
+// The problem's numbers and what must come of them, which take a while, before a first candidate.
+static enum kiln_status prepare(
+        struct worker *worker, const json_t *request, struct kiln_err *err) {
+    struct candidate candidate;
+    struct kiln_op_case *c;
+    say_now(worker, "making its problem");
+    KILN_TRY(read_candidate(worker, request, &candidate, err));
+    KILN_TRY(case_of(worker, &candidate, &c, err));
+    return kiln_op_case_reckon(c, err);
+}
+
 // ---- Finals -------------------------------------------------------------------------------------
 
 struct final {
@@ -449,6 +460,7 @@ static void serve(struct worker *worker, const json_t *request) {
     enum kiln_status status =
             !what                          ? KILN_STATUS_FILE
             : strcmp(what, "problem") == 0 ? set_problem(worker, request, &err)
+            : strcmp(what, "prepare") == 0 ? prepare(worker, request, &err)
             : strcmp(what, "measure") == 0 ? measure(worker, request, &reply, &err)
             : strcmp(what, "final") == 0   ? play_final(worker, request, &reply, &err)
                                            : KILN_STATUS_FILE;

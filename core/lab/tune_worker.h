@@ -4,6 +4,7 @@
 // Requests come as JSON objects, a line each; so do answers. Before a step that may not come back,
 // {"now": "parity"} goes out, so that the other side can say where it was. Requests:
 //   {"do": "problem", "slot": S, "shape": TEXT}    -> {"ok": true}
+//   {"do": "prepare", CANDIDATE}                   -> {"ok": true}: the problem's numbers are made
 //   {"do": "measure", CANDIDATE, "samples": N, "cold_samples": N, "seconds": T}
 //       -> {"state": NAME, "cause": TEXT, "parity": X, "warm": [..], "cold": [..], "note": TEXT}
 //   {"do": "final", "candidates": [{CANDIDATE} ..], "rounds": N} -> {"rounds": [[..] ..]}: seconds

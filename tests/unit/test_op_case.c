@@ -120,7 +120,85 @@ static void op_case_masked_rows_are_zero(void **state) {
     kiln_op_case_finish(&c);
 }
 
-// Blocks of 32 equal values whose sum passes 65504 stay finite; a row that is not finite is NaN.
+// Rows that are not reckoned are looked at for what is not finite, in any column and type.
+static void op_case_looks_at_every_row(void **state) {
+    (void)state;
+    static const char *const formats[] = {"f32", "f16", "bf16"};
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    for (size_t f = 0; f < 6; f++) {
+        const char *format[] = {formats[f / 2]};
+        const struct kiln_io io = {.struct_size = sizeof(io),
+                .operand = KILN_OPERAND_OUT,
+                .n_formats = 1,
+                .formats = format};
+        const struct kiln_io *ios[] = {&io};
+        const struct kiln_variant variant = {
+                .struct_size = sizeof(variant), .name = "v", .n_ios = 1, .ios = ios};
+        const struct kiln_shape shape = {.m = 8, .k = f % 2 ? 12 : 7};
+        const void *outputs[KILN_CASE_OPS * KILN_SOLO_OPERANDS] = {NULL};
+        struct kiln_op_case c;
+        struct kiln_err err = {0};
+        assert_int_equal(
+                kiln_op_case_make(&c, "norm", NULL, &variant, &shape, KILN_FILL_NORMAL, 1, &err),
+                KILN_STATUS_OK);
+        c.reference->n_rows = 2; // as if the problem were large
+        c.reference->rows[1] = 7;
+        const struct kiln_tensor *out = kiln_case_find(&c, 0, KILN_OPERAND_OUT);
+        unsigned char *at = kiln_calloc(1, kiln_solo_span(out));
+        float row[12];
+        assert_non_null(at);
+        outputs[KILN_OPERAND_OUT] = at;
+        assert_int_equal(kiln_op_case_reckon(&c, &err), KILN_STATUS_OK);
+        for (int64_t r = 0; r < 2; r++) {
+            for (int64_t i = 0; i < shape.k; i++) {
+                row[i] = (float)kiln_case_value(&c, 0, KILN_OPERAND_OUT)->v[r * shape.k + i];
+            }
+            kiln_case_encode(out, row, at + r * 7 * out->strides[1]);
+        }
+        for (int64_t i = 0; i < shape.k; i++) {
+            for (int64_t j = 0; j < shape.k; j++) {
+                row[j] = j % 2 ? 65504 : -65504;
+            }
+            kiln_case_encode(out, row, at + 3 * out->strides[1]);
+            assert_true(judged(&c, outputs).passed);
+            row[i] = odd[i % 3];
+            kiln_case_encode(out, row, at + 3 * out->strides[1]);
+            assert_false(judged(&c, outputs).passed);
+            assert_int_equal(judged(&c, outputs).row, 3);
+            assert_int_equal(judged(&c, outputs).col, i);
+        }
+        kiln_free(at);
+        kiln_op_case_finish(&c);
+    }
+}
+
+// A problem without numbers has the operands of one with them.
+static void op_case_without_data(void **state) {
+    (void)state;
+    static const char *const slots[] = {"embed", "norm", "rope_kv", "activation", "argmax",
+            "quantize", "attention.prefill", "attention.decode", "matmul.q4_K.prefill"};
+    for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
+        struct kiln_op_case bare, full = made(slots[i], &(struct kiln_shape){.m = 1, .k = 256}, 1);
+        struct kiln_err err = {0};
+        assert_int_equal(kiln_op_case_make(&bare, slots[i], NULL, NULL,
+                                 &(struct kiln_shape){.m = 1, .k = 256}, KILN_FILL_NONE, 1, &err),
+                KILN_STATUS_OK);
+        assert_int_equal(bare.problem.ops[0]->n_operands, full.problem.ops[0]->n_operands);
+        for (uint32_t t = 0; t < bare.problem.ops[0]->n_operands; t++) {
+            const struct kiln_tensor *one = bare.problem.ops[0]->operands[t];
+            assert_memory_equal(
+                    one->dims, full.problem.ops[0]->operands[t]->dims, sizeof(one->dims));
+            assert_null(bare.data[one->operand]);
+        }
+        char one[200], other[200];
+        kiln_op_case_name(&bare, one, sizeof(one));
+        kiln_op_case_name(&full, other, sizeof(other));
+        assert_string_equal(one, other);
+        kiln_op_case_finish(&bare);
+        kiln_op_case_finish(&full);
+    }
+}
+
 // A cache with the row that rope_kv must put into it, as the reference has it.
 static unsigned char *written_cache(struct kiln_op_case *c, uint32_t operand) {
     const struct kiln_tensor *cache = kiln_case_find(c, 0, operand);
@@ -179,6 +257,7 @@ static void op_case_attends_behind_rope(void **state) {
     kiln_op_case_finish(&c);
 }
 
+// Blocks of 32 equal values whose sum passes 65504 stay finite; a row that is not finite is NaN.
 static void op_case_quantizes(void **state) {
     (void)state;
     struct kiln_q8 q8;
@@ -240,6 +319,8 @@ int main(void) {
             cmocka_unit_test(op_case_judges_norm),
             cmocka_unit_test(op_case_masked_rows_are_zero),
             cmocka_unit_test(op_case_attends_behind_rope),
+            cmocka_unit_test(op_case_looks_at_every_row),
+            cmocka_unit_test(op_case_without_data),
             cmocka_unit_test(op_case_quantizes),
             cmocka_unit_test(op_case_repeats),
             cmocka_unit_test(op_case_refuses),
