@@ -91,14 +91,14 @@ def reference(numpy, q, k, v):
 
 
 def seconds_of_kernel_tuner(kiln, folder, sources, most):
+    os.environ["CUPY_CACHE_DIR"] = os.path.join(folder, "cupy")  # read when it is imported
+    os.environ["CUDA_CACHE_DISABLE"] = "1"
     import cupy
     import numpy
     import kernel_tuner
     properties = cupy.cuda.runtime.getDeviceProperties
     # CuPy ends a device's UUID at its first zero byte, which Kernel Tuner does not take for one.
     cupy.cuda.runtime.getDeviceProperties = lambda n: {**properties(n), "uuid": properties(n)["uuid"].ljust(16, b"\0")}
-    os.environ["CUPY_CACHE_DIR"] = os.path.join(folder, "cupy")
-    os.environ["CUDA_CACHE_DISABLE"] = "1"
     text, options = source_and_options(kiln, folder, sources)
     given = arguments(numpy)
     answer = [None, None, None, None, reference(numpy, *given[:3]), None, None, None]
