@@ -21,13 +21,18 @@ struct wall_options {
     int64_t passes;
 };
 
+// A second; 0 of a slice that took no longer than its mark.
+static double rate_of(double amount, double seconds) {
+    return seconds > 0 ? amount / seconds : 0;
+}
+
 // ---- The document -------------------------------------------------------------------------------
 
 static json_t *slice_json(const struct kiln_wall *wall, const struct kiln_wall_slice *s) {
     return json_pack("{s:s, s:s, s:f, s:f, s:f, s:I, s:f, s:f}", "slot", s->slot, "name", s->name,
             "ms", s->seconds * 1e3, "rested_ms", s->rested * 1e3, "share_pct",
             100 * s->seconds / wall->wall, "steps", (json_int_t)s->steps, "gb_s",
-            s->bytes / s->seconds / 1e9, "tflop_s", s->flops / s->seconds / 1e12);
+            rate_of(s->bytes, s->seconds) / 1e9, "tflop_s", rate_of(s->flops, s->seconds) / 1e12);
 }
 
 static json_t *document(const struct wall_options *o, const struct kiln_session *session,
@@ -56,13 +61,13 @@ static json_t *document(const struct wall_options *o, const struct kiln_session 
 
 static void print_slice(const struct kiln_session *session, const struct kiln_wall *wall,
         const struct kiln_wall_slice *s, struct kiln_buf *out) {
-    double rate = s->bytes / s->seconds, peak = session->dev->desc.memory_bandwidth;
+    double rate = rate_of(s->bytes, s->seconds), peak = session->dev->desc.memory_bandwidth;
     kiln_buf_printf(out, "%10.3f ms %6.2f %%  %6" PRId64 " x  %-26s %8.1f GB/s", s->seconds * 1e3,
             100 * s->seconds / wall->wall, s->steps, s->slot, rate / 1e9);
     if (peak > 0) {
         kiln_buf_printf(out, " (%4.1f %% of memory)", 100 * rate / peak);
     }
-    kiln_buf_printf(out, " %8.2f TFLOP/s  %s\n", s->flops / s->seconds / 1e12, s->name);
+    kiln_buf_printf(out, " %8.2f TFLOP/s  %s\n", rate_of(s->flops, s->seconds) / 1e12, s->name);
 }
 
 static void print_line(
@@ -81,7 +86,7 @@ static void print_rested(
     for (size_t i = 0; i < wall->n; i++) {
         const struct kiln_wall_slice *s = &wall->slices[i];
         kiln_buf_printf(out, "%10.3f ms  above is %5.3f of it  %s\n", s->rested * 1e3,
-                s->seconds / s->rested, s->slot);
+                rate_of(s->seconds, s->rested), s->slot);
     }
 }
 

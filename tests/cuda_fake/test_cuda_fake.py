@@ -79,6 +79,17 @@ def graph_cases(runs):
         check("who asks for it has it", document["graph"] == "on")
 
 
+def wall_cases(runs):
+    """Marks of half a millisecond each: a slice is what is left without its own."""
+    result = runs.kiln("wall", "-m", model, "--device", "cuda", "-p", "4", "-r", "1", "--rest", "1", "--json")
+    check("a wall, rested too", result.returncode == 0, result.stderr)
+    wall, calls = json.loads(result.stdout or "{}"), runs.calls()
+    check("a mark's own time is off its slice", abs(wall["mark_us"] - 500) < 1 and
+          all(s["ms"] == s["rested_ms"] == s["gb_s"] == 0 for s in wall["slices"]), result.stdout)
+    steps = sum(s["steps"] for s in wall["slices"])
+    check("the card is busy before each rested step", steps > 20 and calls["cuMemsetD8Async"] >= 64 * steps, str(calls))
+
+
 def memory_cases(runs):
     document, calls = good_run(runs, "memory", "-c", "256")
     memory = document["device_memory"]
@@ -189,6 +200,7 @@ def refusal_cases(runs):
 with tempfile.TemporaryDirectory() as scratch:
     all_runs = Runs(scratch)
     graph_cases(all_runs)
+    wall_cases(all_runs)
     memory_cases(all_runs)
     compile_cases(all_runs)
     fault_cases(all_runs)
