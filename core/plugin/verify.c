@@ -26,6 +26,7 @@ struct watch {
     struct kiln_buf *report;
     unsigned n_checks, n_failed;
     int nomem;
+    int64_t done, total; // the last step
 };
 
 static int left_ms(const struct watch *watch) {
@@ -44,11 +45,19 @@ static void count(struct watch *watch, const char *verdict, const char *text) {
 // The clock starts again, with the limit of a step.
 static void on_step(struct watch *watch, const char *text) {
     char *end;
-    int64_t done = strtoll(text, &end, 10), total = strtoll(end, NULL, 10);
+    watch->done = strtoll(text, &end, 10);
+    watch->total = strtoll(end, NULL, 10);
     watch->limit_ms = watch->params->step_ms;
     clock_gettime(CLOCK_MONOTONIC, &watch->start);
     if (watch->params->progress) {
-        watch->params->progress(watch->params->progress_arg, done, total);
+        watch->params->progress(watch->params->progress_arg, watch->done, watch->total);
+    }
+}
+
+// However the child ended, its last step is behind it.
+static void end_steps(const struct watch *watch) {
+    if (watch->params->progress && watch->done < watch->total) {
+        watch->params->progress(watch->params->progress_arg, watch->total, watch->total);
     }
 }
 
@@ -205,6 +214,7 @@ enum kiln_status kiln_plugin_verify(
     int late = gather(&watch, ends[0]) != 0;
     late = reap(&watch, child, late, &status);
     close(ends[0]);
+    end_steps(&watch);
     judge_end(&watch, late, status);
     enum kiln_status result = conclude(&watch, err);
     kiln_buf_finish(&watch.line);
