@@ -235,6 +235,17 @@ const struct sim_op *kiln_sim_run_matrix_quick(struct sim_warp *warp, const stru
 }
 
 // ---- wmma's loads and stores --------------------------------------------------------------------
+// CUDA asks for a matrix at a multiple of 32 bytes, rows of whole 16: what is no multiple of 16 is
+// wrong either way.
+static void check_rows(struct sim_warp *warp, const struct sim_op *op,
+        const struct sim_access *base, uint32_t lane, uint64_t row_bytes) {
+    if ((base->at[lane] % 16 || row_bytes % 16) && kiln_sim_checks(warp, KILN_SIM_CHECK_ALIGN)) {
+        kiln_sim_note(warp, op, KILN_SIM_CHECK_ALIGN, (int)lane, op->space, base->at[lane], 16,
+                "wmma wants rows at multiples of 16 bytes, these are %llu apart",
+                (unsigned long long)row_bytes);
+    }
+}
+
 // One element of each lane at a time.
 static const struct sim_op *move(struct sim_warp *warp, const struct sim_op *op, int store) {
     const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
@@ -249,6 +260,9 @@ static const struct sim_op *move(struct sim_warp *warp, const struct sim_op *op,
     struct sim_access base = {.bytes = bytes};
     kiln_sim_lanes_needed(warp, op, SIM_ALL);
     kiln_sim_addresses(&base, warp, op->a, op->mode & 15, op->imm);
+    uint32_t first = (uint32_t)__builtin_ctz(warp->mask);
+    uint64_t apart = stride ? stride[first] : by_column ? rows : columns;
+    check_rows(warp, op, &base, first, apart * bytes);
     for (uint32_t e = 0; e < f.registers * f.per_register; e++) {
         struct sim_access access = base;
         access.kind = store ? SIM_WRITES : SIM_READS;

@@ -93,6 +93,26 @@ KERNEL(atomic_past_good) {
     atomicAdd(out + AT, 1.0f);
 }
 
+#define LOAD_ROWS(tile, apart) \
+    asm volatile("{.reg .b32 r<8>;\n wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 " \
+                 "{r0, r1, r2, r3, r4, r5, r6, r7}, [%0], %1;}" ::"r"(shared_at(tile)), \
+                 "n"(apart) \
+                 : "memory")
+KERNEL(matrix_rows_bad) {
+    __shared__ __align__(32) float tile[256];
+    tile[threadIdx.x] = tile[threadIdx.x + 128] = in[AT];
+    __syncthreads();
+    LOAD_ROWS(tile, 20); // fault: align
+    out[AT] = tile[127 - threadIdx.x];
+}
+KERNEL(matrix_rows_good) {
+    __shared__ __align__(32) float tile[256];
+    tile[threadIdx.x] = tile[threadIdx.x + 128] = in[AT];
+    __syncthreads();
+    LOAD_ROWS(tile, 24);
+    out[AT] = tile[127 - threadIdx.x];
+}
+
 // ---- Races --------------------------------------------------------------------------------------
 KERNEL(read_after_write_bad) {
     __shared__ float row[128];
