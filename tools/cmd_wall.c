@@ -29,10 +29,10 @@ static double rate_of(double amount, double seconds) {
 // ---- The document -------------------------------------------------------------------------------
 
 static json_t *slice_json(const struct kiln_wall *wall, const struct kiln_wall_slice *s) {
-    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:I, s:f, s:f}", "slot", s->slot, "name", s->name,
-            "ms", s->seconds * 1e3, "rested_ms", s->rested * 1e3, "share_pct",
-            100 * s->seconds / wall->wall, "steps", (json_int_t)s->steps, "gb_s",
-            rate_of(s->bytes, s->seconds) / 1e9, "tflop_s", rate_of(s->flops, s->seconds) / 1e12);
+    return json_pack("{s:s, s:s, s:f, s:f, s:I, s:f, s:f}", "slot", s->slot, "name", s->name, "ms",
+            s->seconds * 1e3, "share_pct", 100 * s->seconds / wall->wall, "steps",
+            (json_int_t)s->steps, "gb_s", rate_of(s->bytes, s->seconds) / 1e9, "tflop_s",
+            rate_of(s->flops, s->seconds) / 1e12);
 }
 
 static json_t *document(const struct wall_options *o, const struct kiln_session *session,
@@ -44,7 +44,7 @@ static json_t *document(const struct wall_options *o, const struct kiln_session 
         json_array_append_new(slices, slice_json(wall, &wall->slices[i]));
     }
     return json_pack(
-            "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:s, "
+            "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:s, "
             "s:o}",
             "date", date, "device", session->dev->id, "device_name", session->dev->desc.name,
             "model", o->common.model, "weight_bytes",
@@ -52,9 +52,9 @@ static json_t *document(const struct wall_options *o, const struct kiln_session 
             (json_int_t)o->params.load.n_prompt, "n_gen", (json_int_t)o->params.load.n_gen,
             "n_depth", (json_int_t)o->params.load.depth, "runs", (json_int_t)wall->runs, "wall_ms",
             wall->wall * 1e3, "host_ms", wall->host * 1e3, "instrumenting_ms",
-            (wall->traced - wall->wall) * 1e3, "sm_mhz", wall->sm_mhz, "rested_sm_mhz",
-            wall->rested_mhz, "mark_us", wall->mark * 1e6, "grade", kiln_grade_of(session->dev),
-            "slices", slices);
+            (wall->traced - wall->wall) * 1e3, "sm_mhz", wall->sm_mhz, "full_sm_mhz",
+            wall->full_mhz, "capped", (json_int_t)wall->capped, "mark_us", wall->mark * 1e6,
+            "grade", kiln_grade_of(session->dev), "slices", slices);
 }
 
 // ---- Text ---------------------------------------------------------------------------------------
@@ -76,17 +76,14 @@ static void print_line(
             100 * seconds / wall->wall, what);
 }
 
-static void print_rested(
-        const struct wall_options *o, const struct kiln_wall *wall, struct kiln_buf *out) {
-    kiln_buf_printf(out, "\nwith %" PRId64 " ms of rest before each step", o->params.rest_ms);
-    if (wall->sm_mhz > 0 && wall->rested_mhz > 0) {
-        kiln_buf_printf(out, ": SM clock %.0f MHz, above %.0f MHz", wall->rested_mhz, wall->sm_mhz);
-    }
-    kiln_buf_puts(out, "\n");
-    for (size_t i = 0; i < wall->n; i++) {
-        const struct kiln_wall_slice *s = &wall->slices[i];
-        kiln_buf_printf(out, "%10.3f ms  above is %5.3f of it  %s\n", s->rested * 1e3,
-                rate_of(s->seconds, s->rested), s->slot);
+static void print_clock(const struct kiln_wall *wall, struct kiln_buf *out) {
+    if (wall->sm_mhz > 0) {
+        kiln_buf_printf(out, "SM clock %.0f MHz", wall->sm_mhz);
+        if (wall->full_mhz > 0) {
+            kiln_buf_printf(out, " of %.0f", wall->full_mhz);
+        }
+        kiln_buf_printf(out, ", at the card's power limit in %" PRId64 " of %" PRId64 " looks\n",
+                wall->capped, 2 * wall->runs);
     }
 }
 
@@ -106,9 +103,7 @@ static enum kiln_status print_wall(const struct wall_options *o, const struct ki
     print_line(wall, wall->wall - wall->traced,
             "what the marks cost between steps, taken off again", &out);
     print_line(wall, wall->wall, "wall", &out);
-    if (o->params.rest_ms > 0) {
-        print_rested(o, wall, &out);
-    }
+    print_clock(wall, &out);
     return kiln_out_buf(&out, err);
 }
 
@@ -245,9 +240,6 @@ static enum kiln_status run(
             {"-d", NULL, KILN_OPT_INT, &o.params.load.depth, "D",
                     "tokens in the context before (0)", 0, 1000000},
             {"-r", NULL, KILN_OPT_INT, &o.params.runs, "R", "runs with and without marks (5)", 1,
-                    10000},
-            {"--rest", NULL, KILN_OPT_INT, &o.params.rest_ms, "MS",
-                    "runs with so long a rest before each step too, as a profiler does (0)", 0,
                     10000},
             {"--lever", NULL, KILN_OPT_LIST, &o.levers, "SLOT=PCT",
                     "what a change of a slot's time brings at most: attention.prefill=-11%", 0, 0},

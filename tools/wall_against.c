@@ -127,14 +127,13 @@ static void print_ratio(double then, double now, struct kiln_buf *out) {
     }
 }
 
-// rested: whether the table has its columns.
+// full: how much faster the SMs could be clocked than they were; 0: the table has no such column.
 static void print_row(
-        const char *name, const struct kiln_against_row *row, int rested, struct kiln_buf *out) {
+        const char *name, const struct kiln_against_row *row, double full, struct kiln_buf *out) {
     kiln_buf_printf(out, "| %s | %.3f | %.3f |", name, row->then * 1e3, row->now * 1e3);
     print_ratio(row->then, row->now, out);
-    if (rested) {
-        kiln_buf_printf(out, " %.3f |", row->rested * 1e3);
-        print_ratio(row->then, row->rested, out);
+    if (full > 0) {
+        print_ratio(row->then * full, row->now, out);
     }
     kiln_buf_puts(out, "\n");
 }
@@ -142,7 +141,7 @@ static void print_row(
 // The rows of one op together ("matmul") where it has several: what one engine does in one kernel
 // another may do in two.
 static void print_family(
-        const struct kiln_against *against, size_t first, int rested, struct kiln_buf *out) {
+        const struct kiln_against *against, size_t first, double full, struct kiln_buf *out) {
     const char *slot = against->rows[first].slot;
     size_t len = strcspn(slot, "."), members = 0;
     struct kiln_against_row sum = {.then = 0};
@@ -155,13 +154,12 @@ static void print_family(
             members++;
             sum.then += row->then;
             sum.now += row->now;
-            sum.rested += row->rested;
         }
     }
     if (members > 1) {
         char name[96];
         snprintf(name, sizeof(name), "all of %.*s", (int)len, slot);
-        print_row(name, &sum, rested, out);
+        print_row(name, &sum, full, out);
     }
 }
 
@@ -185,57 +183,49 @@ static void print_unmapped(const struct kiln_against *against, struct kiln_buf *
     }
 }
 
-// At which clocks the two sides ran: a card at its power limit is slower than at rest, and a ratio
-// of times then tells of the clock.
-static void print_clocks(
-        const struct kiln_wall_other *other, const struct kiln_wall *wall, struct kiln_buf *out) {
-    if (wall->sm_mhz > 0) {
-        kiln_buf_printf(out, "SM clock: %.0f MHz here", wall->sm_mhz);
-        if (wall->rested_mhz > 0) {
-            kiln_buf_printf(out, ", %.0f MHz rested", wall->rested_mhz);
-        }
-        if (other->profile.hz > 0) {
-            kiln_buf_printf(out, ", %.0f MHz in the profile", other->profile.hz * 1e-6);
-        }
-        kiln_buf_puts(out, "\n");
-    }
+// What a profile's kernels, each alone at full clock, gain by it over a wall at the power limit.
+static double full_over(const struct kiln_wall_other *other, const struct kiln_wall *wall) {
+    int slowed = wall->capped > 0 && wall->sm_mhz > 0 && wall->full_mhz > wall->sm_mhz;
+    return slowed && !other->saved ? wall->full_mhz / wall->sm_mhz : 0;
 }
 
 static enum kiln_status print(const struct kiln_wall_other *other,
         const struct kiln_against *against, const struct kiln_wall *wall, struct kiln_err *err) {
     struct kiln_buf out = {0};
     const char *date = json_string_value(json_object_get(other->saved, "date"));
-    struct kiln_against_row all = {.then = against->then, .now = against->now};
-    for (size_t i = 0; i < against->n; i++) {
-        all.rested += against->rows[i].rested;
-    }
-    const int rested = all.rested > 0;
+    const struct kiln_against_row all = {.then = against->then, .now = against->now};
+    const double full = full_over(other, wall);
     kiln_buf_printf(&out, "\nagainst %s (%s), measured\n", other->path,
             other->saved ? date ? date : "no date" : other->profile.kind);
-    print_clocks(other, wall, &out);
+    if (full > 0) {
+        kiln_buf_printf(&out,
+                "kiln ran at the card's power limit, at %.0f of %.0f MHz; a profiler that runs "
+                "kernels one at a time is not held back. At full clock is for what the SMs bound, "
+                "the ratio itself for what memory does\n",
+                wall->sm_mhz, wall->full_mhz);
+    }
     kiln_buf_printf(&out, "| slot | %s ms | kiln ms | ratio |%s\n| --- | ---: | ---: | ---: |%s\n",
-            other->saved ? "then" : "its", rested ? " rested ms | ratio |" : "",
-            rested ? " ---: | ---: |" : "");
+            other->saved ? "then" : "its", full > 0 ? " at full clock |" : "",
+            full > 0 ? " ---: |" : "");
     for (size_t i = 0; i < against->n; i++) {
-        print_row(against->rows[i].slot, &against->rows[i], rested, &out);
+        print_row(against->rows[i].slot, &against->rows[i], full, &out);
     }
     for (size_t i = 0; i < against->n; i++) {
-        print_family(against, i, rested, &out);
+        print_family(against, i, full, &out);
     }
-    print_row(other->saved ? "wall" : "all kernels", &all, rested, &out);
+    print_row(other->saved ? "wall" : "all kernels", &all, full, &out);
     print_unmapped(against, &out);
     return kiln_out_buf(&out, err);
 }
 
-static json_t *against_json(
-        const struct kiln_wall_other *other, const struct kiln_against *against) {
+static json_t *against_json(const struct kiln_wall_other *other, const struct kiln_against *against,
+        const struct kiln_wall *wall) {
     json_t *rows = json_array(), *unmapped = json_array();
     for (size_t i = 0; i < against->n; i++) {
         const struct kiln_against_row *row = &against->rows[i];
         json_array_append_new(
-                rows, json_pack("{s:s, s:f, s:f, s:f, s:o}", "slot", row->slot, "then_ms",
-                              row->then * 1e3, "now_ms", row->now * 1e3, "rested_ms",
-                              row->rested * 1e3, "ratio",
+                rows, json_pack("{s:s, s:f, s:f, s:o}", "slot", row->slot, "then_ms",
+                              row->then * 1e3, "now_ms", row->now * 1e3, "ratio",
                               row->then > 0 && row->now > 0 ? json_real(row->now / row->then)
                                                             : json_null()));
     }
@@ -248,7 +238,7 @@ static json_t *against_json(
     }
     return json_pack("{s:o, s:s, s:f, s:f, s:f, s:o, s:o, s:[]}", "file",
             kiln_json_text(other->path, strlen(other->path)), "kind",
-            other->saved ? "kiln wall" : other->profile.kind, "sm_mhz", other->profile.hz * 1e-6,
+            other->saved ? "kiln wall" : other->profile.kind, "full_clock", full_over(other, wall),
             "then_ms", against->then * 1e3, "now_ms", against->now * 1e3, "rows", rows, "unmapped",
             unmapped, "stale");
 }
@@ -262,7 +252,7 @@ enum kiln_status kiln_wall_compare(const struct kiln_wall_other *other,
                                       : kiln_against_profile(wall, &other->profile, other->map,
                                                 other->passes, &against, err);
     if (status == KILN_STATUS_OK) {
-        json_t *document = against_json(other, &against);
+        json_t *document = against_json(other, &against, wall);
         status = document && json_object_set_new(
                                      json_object_get(now, "result"), "against", document) == 0
                          ? warn_if_stale(other, now, json_object_get(document, "stale"), err)

@@ -49,7 +49,6 @@ static enum kiln_status add_now(
         KILN_TRY(row_of(against, slot, &row, err));
     }
     row->now += slice->seconds;
-    row->rested += slice->rested;
     return KILN_STATUS_OK;
 }
 

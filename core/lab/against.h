@@ -13,7 +13,6 @@ struct json_t;
 struct kiln_against_row {
     char slot[64];
     double then, now;
-    double rested; // now, of rested steps; 0: not taken
 };
 
 struct kiln_against {

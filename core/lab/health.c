@@ -30,7 +30,7 @@ typedef int (*reasons_fn)(void *device, unsigned long long *reasons);
 struct kiln_health_reader {
     void *library, *device;
     init_fn shutdown;
-    clock_fn clock, temperature;
+    clock_fn clock, full_clock, temperature;
     number_fn power;
     text_fn driver;
     reasons_fn reasons;
@@ -67,6 +67,7 @@ struct kiln_health_reader *kiln_health_open(const struct kiln_dev *dev) {
     }
     find(reader->library, "nvmlShutdown", (void *)&reader->shutdown);
     find(reader->library, "nvmlDeviceGetClockInfo", (void *)&reader->clock);
+    find(reader->library, "nvmlDeviceGetMaxClockInfo", (void *)&reader->full_clock);
     find(reader->library, "nvmlDeviceGetTemperature", (void *)&reader->temperature);
     find(reader->library, "nvmlDeviceGetPowerUsage", (void *)&reader->power);
     find(reader->library, "nvmlDeviceGetCurrentClocksThrottleReasons", (void *)&reader->reasons);
@@ -97,12 +98,14 @@ static int32_t read_typed(clock_fn function, void *device, unsigned type) {
 }
 
 struct kiln_health kiln_health_read(const struct kiln_health_reader *reader) {
-    struct kiln_health health = {.sm_mhz = -1, .memory_mhz = -1, .celsius = -1, .watts = -1};
+    struct kiln_health health = {
+            .sm_mhz = -1, .memory_mhz = -1, .full_sm_mhz = -1, .celsius = -1, .watts = -1};
     if (!reader) {
         return health;
     }
     health.sm_mhz = read_typed(reader->clock, reader->device, CLOCK_SM);
     health.memory_mhz = read_typed(reader->clock, reader->device, CLOCK_MEMORY);
+    health.full_sm_mhz = read_typed(reader->full_clock, reader->device, CLOCK_SM);
     health.celsius = read_typed(reader->temperature, reader->device, SENSOR_GPU);
     unsigned milliwatts = 0;
     if (reader->power && reader->power(reader->device, &milliwatts) == 0) {

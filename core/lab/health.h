@@ -12,6 +12,7 @@ struct kiln_health_reader;
 // -1 where the driver does not tell.
 struct kiln_health {
     int32_t sm_mhz, memory_mhz;
+    int32_t full_sm_mhz; // the most that the card's SMs can be clocked at
     int32_t celsius;
     double watts;
     uint64_t throttle; // reasons for which the clocks are held down, as NVML's bits; 0: none

@@ -102,10 +102,6 @@ static int is_duration(const char *metric) {
     return strcmp(metric, "Duration") == 0 || strcmp(metric, "gpu__time_duration.sum") == 0;
 }
 
-static int is_cycles(const char *metric) {
-    return strcmp(metric, "sm__cycles_elapsed.max") == 0;
-}
-
 static void add_figure(struct kiln_ncu_kernel *kernel, int figure, double value) {
     kernel->figures[figure] += value;
     kernel->counts[figure]++;
@@ -202,9 +198,6 @@ static enum kiln_status details_row(struct kiln_ncu *ncu, const char *path,
     if (!kiln_csv_number(text, &value)) {
         return KILN_STATUS_OK; // a figure in words
     }
-    if (is_cycles(metric)) {
-        kernel->cycles += value;
-    }
     for (int i = 0; i < KILN_NCU_FIGURES; i++) {
         if (strcmp(metric, figures[i].metric) == 0 && strcmp(unit, figures[i].unit) == 0) {
             add_figure(kernel, i, value);
@@ -259,7 +252,6 @@ static enum kiln_status raw_row(struct kiln_ncu *ncu, const char *path,
                 add_figure(kernel, i, value);
             }
         }
-        kernel->cycles += is_cycles(header->fields[c]) ? value : 0;
         size_t len = stall_of(header->fields[c], &name);
         if (len > 0) {
             add_stall(kernel, name, len, value);

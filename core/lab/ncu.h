@@ -40,7 +40,6 @@ struct kiln_ncu_kernel {
     char *entry; // without type, template and parameters: "fap2"
     int64_t launches;
     double seconds;                                // of all launches
-    double cycles;                                 // of an SM, of all launches; 0: not known
     double figures[KILN_NCU_FIGURES];              // mean of the launches; -1: not known
     struct kiln_ncu_stall stalls[KILN_NCU_STALLS]; // longest first
     uint32_t n_stalls;

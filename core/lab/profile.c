@@ -109,16 +109,12 @@ static enum kiln_status read_nsys(struct kiln_profile *profile, const struct kil
 static enum kiln_status read_ncu(struct kiln_profile *profile, const struct kiln_csv *csv,
         const char *path, struct kiln_err *err) {
     struct kiln_ncu ncu;
-    double cycles = 0, clocked = 0;
     enum kiln_status status = kiln_ncu_from(csv, path, &ncu, err);
     for (size_t i = 0; status == KILN_STATUS_OK && i < ncu.n; i++) {
-        cycles += ncu.kernels[i].cycles;
-        clocked += ncu.kernels[i].cycles > 0 ? ncu.kernels[i].seconds : 0;
         status = add(
                 profile, ncu.kernels[i].name, ncu.kernels[i].seconds, ncu.kernels[i].launches, err);
     }
     profile->kind = "ncu";
-    profile->hz = clocked > 0 ? cycles / clocked : 0;
     kiln_ncu_finish(&ncu);
     return status;
 }

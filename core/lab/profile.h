@@ -20,7 +20,6 @@ struct kiln_profile {
     size_t n, cap;
     const char *kind; // "nsys cuda_gpu_kern_sum", "nsys cuda_gpu_trace", "ncu"
     double seconds;   // of all
-    double hz;        // the SM clock while they ran, mean by time; 0: not told
 };
 
 // Copies and fills of memory are not kernels and left out. KILN_STATUS_FILE: no CSV, none of the

@@ -12,14 +12,12 @@
 #include <string.h>
 
 enum {
-    NO_SLICE = -1, // behind the last step of a schedule, or behind a rested one
+    NO_SLICE = -1, // behind the last step of a schedule
     EMPTY = -2,    // two marks with nothing between: what one costs
     EMPTIES = 32,
-    // Fills that keep a GPU busy longer than the host takes to queue them and what follows; of a
-    // part of its L2, which is to hold what the step before left there.
+    // Fills that keep a GPU busy longer than the host takes to queue them and what follows.
     BUSY = 64,
-    BUSY_BYTES = 8 << 20,
-    CLOCK_EVERY = 8 // rested steps
+    BUSY_BYTES = 8 << 20
 };
 
 struct mark {
@@ -38,9 +36,8 @@ struct recorder {
     size_t n, cap;
     struct kiln_workload_run work;
     struct kiln_health_reader *health;
-    int64_t rest_ms; // of the runs under way
-    void *scratch;   // on the device, to keep it busy with
-    struct mean clock, rested_clock, empty;
+    void *scratch; // on the device, to keep it busy with
+    struct mean clock, empty;
 };
 
 // ---- Watching the steps -------------------------------------------------------------------------
@@ -92,12 +89,15 @@ static enum kiln_status put_mark(struct recorder *r, int32_t slice, struct kiln_
     return dev->ops->mark(dev, &r->marks[r->n++].at, err);
 }
 
-static void add_clock(const struct recorder *r, struct mean *mean) {
+// Looks at the card behind a run, when its clock has not had time to move.
+static void look(struct recorder *r) {
     struct kiln_health health = kiln_health_read(r->health);
     if (health.sm_mhz > 0) {
-        mean->sum += health.sm_mhz;
-        mean->n++;
+        r->clock.sum += health.sm_mhz;
+        r->clock.n++;
+        r->wall->full_mhz = health.full_sm_mhz > 0 ? health.full_sm_mhz : 0;
     }
+    r->wall->capped += kiln_health_capped(&health) != 0;
 }
 
 static double mean_of(const struct mean *mean) {
@@ -120,23 +120,6 @@ static enum kiln_status keep_busy(struct recorder *r, struct kiln_err *err) {
     return KILN_STATUS_OK;
 }
 
-// Ends the step before, lets the device rest and wakes it up again.
-static enum kiln_status rest_before(struct recorder *r, int last, struct kiln_err *err) {
-    struct kiln_dev *dev = r->session->dev;
-    if (r->n > 0 && r->marks[r->n - 1].slice >= 0) {
-        KILN_TRY(put_mark(r, NO_SLICE, err));
-        if (r->n % CLOCK_EVERY == 0) {
-            add_clock(r, &r->rested_clock); // while it runs
-        }
-    }
-    if (last) {
-        return KILN_STATUS_OK;
-    }
-    KILN_TRY(dev->ops->sync(dev, err));
-    kiln_clock_rest(r->rest_ms);
-    return keep_busy(r, err);
-}
-
 static void count_work(struct kiln_wall_slice *slice, const struct kiln_trace_step *step) {
     slice->steps++;
     for (uint32_t i = 0; i < step->planned->n_launches; i++) {
@@ -152,12 +135,6 @@ static enum kiln_status on_step(
     int32_t slice = NO_SLICE;
     if (step) {
         KILN_TRY(slice_of(r, step, &slice, err));
-    }
-    if (r->rest_ms > 0) {
-        KILN_TRY(rest_before(r, !step, err));
-        return step ? put_mark(r, slice, err) : KILN_STATUS_OK;
-    }
-    if (step) {
         count_work(&r->wall->slices[slice], step);
     }
     return put_mark(r, slice, err);
@@ -175,8 +152,6 @@ static enum kiln_status add_up(struct recorder *r, struct kiln_err *err) {
         if (slice == EMPTY) {
             r->empty.sum += seconds;
             r->empty.n++;
-        } else if (r->rest_ms > 0) {
-            r->wall->slices[slice].rested += seconds;
         } else {
             r->wall->slices[slice].seconds += seconds;
         }
@@ -209,22 +184,11 @@ static enum kiln_status all_runs(struct recorder *r, int64_t runs, struct kiln_e
     KILN_TRY(kiln_workload_warm(&r->work, engine, NULL, err));
     for (int64_t i = 0; i < runs; i++) { // interleaved, so that drift meets both alike
         KILN_TRY(kiln_workload_time(&r->work, engine, &seconds, err));
-        add_clock(r, &r->clock); // which has not had time to move
+        look(r);
         r->wall->wall += seconds;
         KILN_TRY(traced_run(r, &seconds, err));
-        add_clock(r, &r->clock);
+        look(r);
         r->wall->traced += seconds;
-        KILN_TRY(add_up(r, err));
-    }
-    return KILN_STATUS_OK;
-}
-
-static enum kiln_status rested_runs(
-        struct recorder *r, const struct kiln_wall_params *params, struct kiln_err *err) {
-    double seconds;
-    r->rest_ms = params->rest_ms;
-    for (int64_t i = 0; i < params->runs; i++) {
-        KILN_TRY(traced_run(r, &seconds, err));
         KILN_TRY(add_up(r, err));
     }
     return KILN_STATUS_OK;
@@ -243,7 +207,6 @@ static void conclude(struct recorder *r, int64_t runs) {
     wall->runs = runs;
     wall->mark = mean_of(&r->empty);
     wall->sm_mhz = mean_of(&r->clock);
-    wall->rested_mhz = mean_of(&r->rested_clock);
     wall->wall /= n;
     wall->traced /= n;
     wall->host = wall->traced;
@@ -254,7 +217,6 @@ static void conclude(struct recorder *r, int64_t runs) {
         wall->host -= s->seconds / n;
         wall->traced -= marks;
         s->seconds = s->seconds / n - marks;
-        s->rested = fmax(0, s->rested / n - (double)s->steps * wall->mark);
         s->flops /= n;
         s->bytes /= n;
     }
@@ -270,9 +232,6 @@ static enum kiln_status measure(
     KILN_TRY(kiln_workload_open(
             &r->work, &params->load, r->session->dev, r->session->model->params.n_vocab, err));
     KILN_TRY(all_runs(r, params->runs, err));
-    if (params->rest_ms > 0) {
-        KILN_TRY(rested_runs(r, params, err));
-    }
     KILN_TRY(take_empties(r, err));
     conclude(r, params->runs);
     return KILN_STATUS_OK;

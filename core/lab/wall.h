@@ -5,9 +5,8 @@
 // and with a mark of the device between all steps. Slices come from the second, less what a mark
 // takes; what else the marks cost is a line of its own, so that all lines add up to the first.
 //
-// A card at its power limit runs slower in a dense run than one kernel at a time, so that a slice
-// is not what a profiler says of its kernels. Slices of rested steps are, and beside both stands
-// the clock at which they ran.
+// A card at its power limit runs a dense pass at a lower clock than a profiler runs its kernels at,
+// one at a time: the clock stands beside, since what the SMs bound is slower by that much.
 #ifndef KILN_LAB_WALL_H
 #define KILN_LAB_WALL_H
 
@@ -20,7 +19,6 @@ struct kiln_wall_slice {
     double seconds;      // a run, the device's clock, gaps before the next step included, marks not
     int64_t steps;       // a run
     double flops, bytes; // a run: useful work, as the plans declare it
-    double rested;       // a run, as `seconds` but with a rest before each step; 0: not taken
 };
 
 struct kiln_wall {
@@ -30,16 +28,15 @@ struct kiln_wall {
     double traced; // seconds a run with marks, less `mark` for each
     double host;   // traced - all slices: before the first step, after the last, and between parts
     int64_t runs;
-    double sm_mhz, rested_mhz; // the card's clock in either kind of run, means; 0: not known
-    double mark;               // seconds from a mark to the next with nothing between
+    double mark;     // seconds from a mark to the next with nothing between
+    double sm_mhz;   // the card's clock, mean of a look behind each run; 0: not known
+    double full_mhz; // the most that it can be; 0: not known
+    int64_t capped;  // looks, of 2 * runs, that found the card at its power limit
 };
 
 struct kiln_wall_params {
     struct kiln_workload load;
     int64_t runs; // of each kind, behind one that warms up
-    // Above 0: as many runs again with so long a rest before each step, which is how a profiler
-    // runs kernels: one at a time, on a card that is never at its power limit.
-    int64_t rest_ms;
 };
 
 // Devices without marks are KILN_STATUS_USAGE, as are more tokens than the context holds. The

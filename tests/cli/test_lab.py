@@ -233,14 +233,8 @@ def wall_cases(folder):
          err="stale: its sources are others")
     case("wall: stale by workload", ["wall", "-m", model, "--device", "cpu", "-n", "2", "-r", "1", "--against", saved], 0,
          err="stale: its n_prompt", out="decode of 2 tokens")
-    wall, result = document("wall: rested", [*shape, "--rest", "1"], 0)
-    lines = [s["ms"] for s in wall.get("slices", [])]
-    check("wall: rested steps are no part of the sum",
-          abs(sum(lines) + wall.get("host_ms", 0) - wall.get("instrumenting_ms", 0) - wall["wall_ms"])
-          < 1e-6 * wall["wall_ms"] + 1e-6 and all(s["rested_ms"] > 0 and s["steps"] > 0 for s in wall["slices"])
-          and wall["mark_us"] > 0 and wall["sm_mhz"] == 0, result)
-    case("wall: rested, in words", [*shape, "--rest", "1", "--against", saved], 0,
-         out=r"with 1 ms of rest before each step\n.*\| rested ms \| ratio \|\n")
+    check("wall: marks have a cost, a CPU no clock", wall["mark_us"] > 0 and wall["sm_mhz"] == wall["full_sm_mhz"] == 0
+          and wall["capped"] == 0, result)
     case("wall: no such slice", [*shape, "--lever", "attention.perfil=-11%"], 2, err="there are .*attention.prefill")
     case("wall: bad lever", [*shape, "--lever", "attention.prefill"], 2, err="--lever takes SLOT=PERCENT")
     with open(saved, "w", encoding="ascii") as out:
@@ -299,7 +293,7 @@ def against_cases(folder):
     rows = {r["slot"]: r for r in against.get("rows", [])}
     check("against: kiln's own kernels by slot", abs(rows["attention.prefill"]["then_ms"] - 1) < 1e-9
           and "matmul.*.prefill" not in rows and not against["unmapped"], result)
-    check("against: the profile's clock, by its cycles", abs(against["sm_mhz"] - 1800) < 1e-6, result)
+    check("against: no clock to set right", against["full_clock"] == 0, result)
     with open(sums, encoding="ascii") as text:
         good = text.read()
     broken = {"empty": "", "header alone": good[:good.index("60.0")], "cut": good[:good.rindex("125000.0,120000")],

@@ -81,13 +81,12 @@ def graph_cases(runs):
 
 def wall_cases(runs):
     """Marks of half a millisecond each: a slice is what is left without its own."""
-    result = runs.kiln("wall", "-m", model, "--device", "cuda", "-p", "4", "-r", "1", "--rest", "1", "--json")
-    check("a wall, rested too", result.returncode == 0, result.stderr)
+    result = runs.kiln("wall", "-m", model, "--device", "cuda", "-p", "4", "-r", "1", "--json")
+    check("a wall", result.returncode == 0, result.stderr)
     wall, calls = json.loads(result.stdout or "{}"), runs.calls()
     check("a mark's own time is off its slice", abs(wall["mark_us"] - 500) < 1 and
-          all(s["ms"] == s["rested_ms"] == s["gb_s"] == 0 for s in wall["slices"]), result.stdout)
-    steps = sum(s["steps"] for s in wall["slices"])
-    check("the card is busy before each rested step", steps > 20 and calls["cuMemsetD8Async"] >= 64 * steps, str(calls))
+          all(s["ms"] == s["gb_s"] == 0 for s in wall["slices"]), result.stdout)
+    check("it is taken behind work", calls["cuMemsetD8Async"] >= 64, str(calls))
 
 
 def memory_cases(runs):
