@@ -99,7 +99,7 @@ def planted_cases(folder):
     shape = ["-m", model, "--device", "cpu", "-p", "16", "-r", "12", "--plugin-dir", delay_plugins]
     for base, change, verdict, code in (("quick", "slow", "REVERT", 1), ("slow", "quick", "LAND", 0),
                                         ("slow", "slow", "NEUTRAL", 1)):
-        for _ in range(3):  # a machine that others use may leave nothing to judge; it never says the contrary
+        for _ in range(6):  # a machine that others use may leave nothing to judge; it never says the contrary
             ab, result = document("ab: %s against %s" % (base, change), ["ab", files[base], files[change], *shape],
                                   (0, 1))
             if ab.get("verdict") != "NEUTRAL":
