@@ -615,23 +615,6 @@ static enum kiln_status open_context(struct sweep *sweep, struct kiln_err *err) 
                    : status;
 }
 
-// The candidate that a text as kiln_tune_space_print writes it stands for; NONE: of no part.
-static enum kiln_status find_text(const struct kiln_tune_space *space, const char *text,
-        uint64_t *candidate, struct kiln_err *err) {
-    struct kiln_buf line = {0};
-    *candidate = KILN_TUNE_NONE;
-    for (uint64_t i = 0; i < space->count && *candidate == KILN_TUNE_NONE; i++) {
-        kiln_buf_clear(&line);
-        kiln_tune_space_print(space, i, &line);
-        if (line.data && strcmp(line.data, text) == 0) {
-            *candidate = i;
-        }
-    }
-    enum kiln_status status = line.failed ? kiln_err_nomem(err, "a candidate") : KILN_STATUS_OK;
-    kiln_buf_finish(&line);
-    return status;
-}
-
 static enum kiln_status make_strategy(struct sweep *sweep, struct kiln_err *err) {
     const struct kiln_tune_params *p = sweep->params;
     const struct kiln_tune_strategy_params params = {.space = &sweep->problem->space,
@@ -640,12 +623,17 @@ static enum kiln_status make_strategy(struct sweep *sweep, struct kiln_err *err)
             .shard = p->shard,
             .shards = p->shards};
     KILN_TRY(kiln_tune_strategy_create(&sweep->strategy, &params, err));
+    size_t taken = 0;
     for (size_t i = 0; i < p->n_first; i++) {
-        uint64_t candidate;
-        KILN_TRY(find_text(&sweep->problem->space, p->first[i], &candidate, err));
+        uint64_t candidate = kiln_tune_t4_find(&sweep->problem->space, p->first[i]);
+        taken += candidate != KILN_TUNE_NONE;
         if (candidate != KILN_TUNE_NONE) {
             KILN_TRY(kiln_tune_strategy_prefer(sweep->strategy, candidate, err));
         }
+    }
+    if (taken < p->n_first) {
+        kiln_log(KILN_LOG_WARN, "%zu of %zu imported configurations are none of this space",
+                p->n_first - taken, p->n_first);
     }
     return KILN_STATUS_OK;
 }

@@ -146,5 +146,9 @@ struct json_t *kiln_tune_t4(const struct kiln_tune *tune);
 // no time is taken over. texts: an array for `first` of the params, in `arena`. FILE: not T4.
 KILN_MUST_CHECK enum kiln_status kiln_tune_t4_read(const char *path, struct kiln_arena *arena,
         const char ***texts, size_t *n, struct kiln_err *err);
+// The candidate that such a text stands for: of its variant, else of the bound one or the first
+// that has its keys. Keys that a variant does not have are passed over; NONE: it has none of them,
+// or not with that value.
+uint64_t kiln_tune_t4_find(const struct kiln_tune_space *space, const char *text);
 
 #endif

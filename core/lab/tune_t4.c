@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -100,21 +101,62 @@ json_t *kiln_tune_t4(const struct kiln_tune *tune) {
     return json_pack("{s:s, s:o}", "schema_version", "1.0.0", "results", results);
 }
 
-// "fap2 FA_TQ=64 FA_TKV=32" of a configuration; NULL: it names no variant, or memory ran out.
+// "fap2 FA_TQ=64 FA_TKV=32" of a configuration, "* …" where it names no variant, as those of other
+// tuners do; NULL: it is none, or memory ran out.
 static char *candidate_text(json_t *configuration) {
     const char *variant = json_string_value(json_object_get(configuration, "variant")), *key;
     struct kiln_buf text = {0};
     json_t *value;
-    if (!variant) {
+    if (!json_is_object(configuration)) {
         return NULL;
     }
-    kiln_buf_puts(&text, variant);
+    kiln_buf_puts(&text, variant ? variant : "*");
     json_object_foreach(configuration, key, value) {
         if (json_is_integer(value)) {
             kiln_buf_printf(&text, " %s=%" JSON_INTEGER_FORMAT, key, json_integer_value(value));
         }
     }
     return kiln_buf_take(&text);
+}
+
+static int value_of(const char *text, const char *name, int64_t *value) {
+    size_t len = strlen(name);
+    for (const char *at = strstr(text, name); at; at = strstr(at + len, name)) {
+        if (at > text && at[-1] == ' ' && at[len] == '=') {
+            *value = strtoll(at + len + 1, NULL, 10);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+// What the text does not name is as it is by default. NONE: it names no key of the part, or a value
+// that the part does not have.
+static uint64_t find_in_part(
+        const struct kiln_tune_space *space, const struct kiln_tune_part *part, const char *text) {
+    int64_t values[KILN_TUNE_PARAMS];
+    int named = *text != '*' && part->n_axes == 0;
+    for (uint32_t i = 0; i < part->n_axes; i++) {
+        values[i] = part->axes[i].standard;
+        named |= value_of(text, part->names[i], &values[i]);
+    }
+    return named ? kiln_tune_space_find(space, part->variant, values) : KILN_TUNE_NONE;
+}
+
+uint64_t kiln_tune_t4_find(const struct kiln_tune_space *space, const char *text) {
+    size_t len = strcspn(text, " ");
+    uint64_t found = KILN_TUNE_NONE;
+    int64_t values[KILN_TUNE_PARAMS];
+    if (*text == '*' && space->base != KILN_TUNE_NONE) { // what is bound before all others
+        found = find_in_part(space, kiln_tune_space_at(space, space->base, values), text);
+    }
+    for (size_t i = 0; i < space->n_parts && found == KILN_TUNE_NONE; i++) {
+        const char *name = space->parts[i].variant->name;
+        if (*text == '*' || (strlen(name) == len && strncmp(name, text, len) == 0)) {
+            found = find_in_part(space, &space->parts[i], text);
+        }
+    }
+    return found;
 }
 
 enum kiln_status kiln_tune_t4_read(const char *path, struct kiln_arena *arena, const char ***texts,

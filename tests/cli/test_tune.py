@@ -198,6 +198,17 @@ def formats(folder):
     problem = document("import", tune(folder, "--json", "--again", "--import", t4, "--strategy", "random", "--most", "3",
                                       "--space", "variant=tiles FA_TKV=16,32,48,64,128"))
     check("import: these first", sorted(status_of(problem, "FA_TKV")) == [32, 48, 64], problem["candidates"])
+    foreign = os.path.join(folder, "foreign.json")
+    with open(foreign, "w", encoding="ascii") as file:
+        json.dump({"schema_version": "1.0.0", "results": [{"configuration": c} for c in (
+            {"block_size_x": 32, "FA_TKV": 64, "shuffle": True}, {"FA_TKV": 128}, {"FA_TKV": 17}, {"block_size_x": 32},
+            {"variant": "nobody's", "FA_TKV": 16}, [1], None)]}, file)
+    result = tune(folder, "--json", "--again", "--import", foreign, "--strategy", "random", "--most", "3",
+                  "--space", "variant=tiles,same_tiles FA_TKV=16,32,48,64,128")
+    problem = document("import of another tuner", result)
+    check("import of another tuner: what it has of this space", {64, 128} <= set(status_of(problem, "FA_TKV"))
+          and all(c["variant"] == "tiles" for c in problem["candidates"] if c["geometry"]["FA_TKV"] in (64, 128))
+          and "3 of 5 imported configurations are none of this space" in result.stderr, (problem["candidates"], result.stderr))
     for strategy in ("local", "model"):
         problem = document(strategy, tune(folder, "--json", "--again", "--strategy", strategy, "--most", "5", "--space",
                                           "variant=tiles,same_tiles FA_TKV=16,32,64,128"))
