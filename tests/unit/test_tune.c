@@ -151,6 +151,26 @@ static void store_keeps_apart_what_differs(void **state) {
     assert_int_equal(
             kiln_tune_store_claim(store, id[1], &key, &claim, &found, &err), KILN_STATUS_OK);
     assert_int_equal(claim, KILN_TUNE_CLAIMED);
+    const struct kiln_tune_context contexts[] = {
+            {.device = "e", .driver = "1", .problem = "p", .kiln = "0"},
+            {.device = "d", .driver = "1", .problem = "q", .kiln = "0"},
+            {.device = "d", .driver = "1", .problem = "p", .kiln = "1"}};
+    for (size_t i = 0; i < sizeof(contexts) / sizeof(contexts[0]); i++) {
+        assert_int_equal(
+                kiln_tune_store_context(store, &contexts[i], &id[1], &err), KILN_STATUS_OK);
+        assert_int_equal(
+                kiln_tune_store_claim(store, id[1], &key, &claim, &found, &err), KILN_STATUS_OK);
+        assert_int_equal(claim, KILN_TUNE_CLAIMED);
+    }
+    const struct kiln_tune_key keys[] = {
+            {.plugin = "b", .variant = "v", .geometry = "X=1", .sources = "0f"},
+            {.plugin = "a", .variant = "w", .geometry = "X=1", .sources = "0f"},
+            {.plugin = "a", .variant = "v", .geometry = "X=2", .sources = "0f"}};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        assert_int_equal(kiln_tune_store_claim(store, id[0], &keys[i], &claim, &found, &err),
+                KILN_STATUS_OK);
+        assert_int_equal(claim, KILN_TUNE_CLAIMED);
+    }
     kiln_tune_store_close(store);
 }
 
