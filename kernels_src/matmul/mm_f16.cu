@@ -1,10 +1,11 @@
 // mm_f16: OUT (S, N) = IN (S, K) times WEIGHT (N, K) transposed, + BIAS, + RESIDUAL, on the f16
 // tensor cores with f32 sums.
 //
-// Each block makes BM rows by BN outputs, WARPS_M x WARPS_N warps with BM/WARPS_M by BN/WARPS_N
-// each. K goes by in tiles of BK columns through a ring of STAGES buffers in shared memory; copies
-// run STAGES - 1 tiles ahead; one barrier a tile, before its last step: there the next tile is
-// complete and nobody reads the one before this any more, which is refilled.
+// Each block makes BM rows by TILE_N outputs (BN, or fewer where blocks would be too few),
+// WARPS_M x WARPS_N warps with BM/WARPS_M by TILE_N/WARPS_N each. K goes by in tiles of BK columns
+// through a ring of STAGES buffers in shared memory; copies run STAGES - 1 tiles ahead; one barrier
+// a tile, before its last step: there the next tile is complete and nobody reads the one before
+// this any more, which is refilled.
 //
 // Activations are f16 with a power-of-two factor a row (mm_rows). Weights: MM_EXPANDED 1: f16 rows
 // of k_padded columns (mm_expand); 0: as in the file, dequantized on the way: their bytes rest in
@@ -12,14 +13,14 @@
 //
 // Sums: each output is one chain over K in steps of 16 (sm_75: 8), whatever the geometry.
 //
-// Shared memory: STAGES times BM rows of activations, then STAGES times BN rows of weights, each
-// row BK halves in pieces of 16 bytes, exchanged so that 8 rows of one column lie in 8 different
-// places (swizzle); over them, at the end, the rows of sums of each warp, 16 at a time where the
-// ring has no room for all. Defines: BM, BN, BK, STAGES, WARPS_M, WARPS_N, MIN_BLOCKS a
-// multiprocessor, MM_EXPANDED, KILN_SMEM; with MM_EXPANDED 0 W_TYPE and W_ALIGN.
-#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(STAGES) || !defined(WARPS_M) || \
+// Shared memory: STAGES times BM rows of activations, then STAGES times TILE_N rows of weights,
+// each row BK halves in pieces of 16 bytes, exchanged so that 8 rows of one column lie in 8
+// different places (swizzle); over them, at the end, the rows of sums of each warp, 16 at a time
+// where the ring has no room for all. Defines: BM, TILE_N, BK, STAGES, WARPS_M, WARPS_N, MIN_BLOCKS
+// a multiprocessor, MM_EXPANDED, KILN_SMEM; with MM_EXPANDED 0 W_TYPE and W_ALIGN.
+#if !defined(BM) || !defined(TILE_N) || !defined(BK) || !defined(STAGES) || !defined(WARPS_M) || \
         !defined(WARPS_N) || !defined(MIN_BLOCKS) || !defined(MM_EXPANDED)
-#    error "define BM, BN, BK, STAGES, WARPS_M, WARPS_N, MIN_BLOCKS and MM_EXPANDED"
+#    error "define BM, TILE_N, BK, STAGES, WARPS_M, WARPS_N, MIN_BLOCKS and MM_EXPANDED"
 #endif
 #if MM_EXPANDED
 #    include "common/ptx.cuh"
@@ -30,13 +31,13 @@
 #include "matmul/mm_out.cuh"
 
 #define THREADS (WARPS_M * WARPS_N * 32)
-#define PIECES  (BK / 8)       // of 16 bytes, a row
-#define WM      (BM / WARPS_M) // a warp's rows
-#define WN      (BN / WARPS_N) // and outputs
+#define PIECES  (BK / 8)           // of 16 bytes, a row
+#define WM      (BM / WARPS_M)     // a warp's rows
+#define WN      (TILE_N / WARPS_N) // and outputs
 #define MT      (WM / 16)
 #define NT      (WN / 8)
 #define A_BYTES (BM * BK * 2) // a stage
-#define B_BYTES (BN * BK * 2)
+#define B_BYTES (TILE_N * BK * 2)
 #define RING    (STAGES * (A_BYTES + B_BYTES))
 
 #define OUT_STRIDE (WN + 8) // f32, a row of sums leaving: 8 rows in 8 places for 8-byte stores
@@ -49,11 +50,11 @@
 static_assert(BK == 32 || BK == 64 || BK == 128, "BK: 32, 64 or 128");
 static_assert(STAGES >= 2, "STAGES: at least 2");
 static_assert(WM % 16 == 0 && WM > 0, "BM: a multiple of 16 * WARPS_M");
-static_assert(WN % 16 == 0 && WN > 0, "BN: a multiple of 16 * WARPS_N");
+static_assert(WN % 16 == 0 && WN > 0, "TILE_N: a multiple of 16 * WARPS_N");
 static_assert(THREADS <= 1024, "at most 32 warps");
 static_assert(THREADS % (8 * PIECES) == 0, "threads: a multiple of BK, for whole swizzles");
-static_assert(BM * PIECES % THREADS == 0 && BN * PIECES % (2 * THREADS) == 0,
-        "BM * BK / 8 must be a multiple of the threads, BN * BK / 16 too");
+static_assert(BM * PIECES % THREADS == 0 && TILE_N * PIECES % (2 * THREADS) == 0,
+        "BM * BK / 8 must be a multiple of the threads, TILE_N * BK / 16 too");
 static_assert(KILN_SMEM >= TOTAL, "KILN_SMEM: the launcher asks for too little");
 
 // Activations, weights; over them, at the end, sums.
@@ -94,6 +95,8 @@ PTX_INLINE void load_fragments(
 
 // What a thread copies of f16 rows: one piece of every COPY_STEP-th row.
 #define COPY_STEP (THREADS / PIECES)
+// The steps of a tile among which copies are spread: where few tiles are ahead they go at once.
+#define COPY_STEPS (MM_EXPANDED && STAGES > 3 ? BK / 16 - 1 : 1)
 
 struct copier {
     const char *from; // the first row's piece, in tile 0
@@ -113,19 +116,24 @@ PTX_INLINE copier copy_begin(const void *halves, int first, int end, const mm_ar
     return c;
 }
 
-template <int Rows> PTX_INLINE void copy_tile(const copier &c, unsigned stage, int tile) {
+// Part `part` of `parts` of the thread's pieces of a tile.
+template <int Rows>
+PTX_INLINE void copy_tile(const copier &c, unsigned stage, int tile, int part = 0, int parts = 1) {
+    constexpr int count = Rows / COPY_STEP;
     const char *from = c.from + (long long)tile * (BK * 2);
 #pragma unroll
-    for (int i = 0; i < Rows / COPY_STEP; i++) {
-        ptx_cp_async_16(stage + c.to + i * (COPY_STEP * BK * 2), from, i * COPY_STEP < c.left);
-        from += c.step;
+    for (int i = 0; i < count; i++) {
+        if (i * parts / count == part) {
+            ptx_cp_async_16(stage + c.to + i * (COPY_STEP * BK * 2), from + i * c.step,
+                    i * COPY_STEP < c.left);
+        }
     }
 }
 
 #if !MM_EXPANDED
 // A thread takes whole units where a tile holds both runs, else single runs.
 constexpr bool whole = 2 * W_GAP <= BK;
-constexpr int pieces_each = BN * PIECES / THREADS;
+constexpr int pieces_each = TILE_N * PIECES / THREADS;
 constexpr int units_each = whole ? pieces_each / 2 : pieces_each;
 
 struct weights {
@@ -228,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
     extern __shared__ __align__(128) unsigned char shared[];
     int rows = n_tokens ? min(*n_tokens, args.rows) : args.rows;
     int first_row = (int)blockIdx.x * BM;
-    int first_out = (int)blockIdx.y * BN;
+    int first_out = (int)blockIdx.y * TILE_N;
     if (first_row >= rows) {
         return;
     }
@@ -254,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
         if (tile < tiles) {
             copy_tile<BM>(a_copy, a_at + tile * A_BYTES, tile);
 #if MM_EXPANDED
-            copy_tile<BN>(b_copy, b_at + tile * B_BYTES, tile);
+            copy_tile<TILE_N>(b_copy, b_at + tile * B_BYTES, tile);
 #else
             weights_store(w, b_at + tile * B_BYTES, tile, args);
             weights_load(w, tile + 1, args);
@@ -295,19 +303,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
                 load_fragments(f[(step + 1) % 2], a_at + stage * A_BYTES, b_at + stage * B_BYTES,
                         m0, n0, step + 1);
             }
-            if (step == 0) {
-                if (ahead < tiles) {
-                    copy_tile<BM>(a_copy, a_at + free_stage * A_BYTES, ahead);
+            if (step < COPY_STEPS && ahead < tiles) {
+                copy_tile<BM>(a_copy, a_at + free_stage * A_BYTES, ahead, step, COPY_STEPS);
 #if MM_EXPANDED
-                    copy_tile<BN>(b_copy, b_at + free_stage * B_BYTES, ahead);
+                copy_tile<TILE_N>(b_copy, b_at + free_stage * B_BYTES, ahead, step, COPY_STEPS);
 #endif
-                }
+            }
+            if (step == COPY_STEPS - 1) {
                 ptx_cp_async_commit();
             }
 #pragma unroll
             for (int i = 0; i < MT; i++) {
 #pragma unroll
-                for (int j = 0; j < NT; j++) {
+                for (int at = 0; at < NT; at++) { // there and back: weights stay at a turn
+                    int j = i % 2 == 0 ? at : NT - 1 - at;
                     ptx_mma_f16(
                             sums[i][j], f[step % 2].a[i], f[step % 2].b[j][0], f[step % 2].b[j][1]);
                 }

@@ -11,6 +11,7 @@
 enum {
     ROW_THREADS = 256, // of mm_rows and mm_expand
     SUMS_PAD = 8,      // f32 behind a row of sums on its way out
+    EACH_TILE = 64,    // outputs that take as long as a tile's beginning and end
     GRID_Y = 65535
 };
 
@@ -36,8 +37,8 @@ static const struct kiln_param_default *const big_stage_rows[] = {
 static const struct kiln_param_default *const small_stage_rows[] = {GPU_DEFAULT(0, 79, 2)};
 
 PARAM(bm, "BM", "rows of activations a block"), .unit = "rows", .value = 128, LIST(bm_values)};
-PARAM(big_bn, "BN", "outputs a block"), .unit = "outputs", .value = 256, LIST(bn_values),
-    ROWS(big_bn_rows)};
+PARAM(big_bn, "BN", "outputs a block; fewer where multiprocessors would be idle"),
+    .unit = "outputs", .value = 256, LIST(bn_values), ROWS(big_bn_rows)};
 PARAM(small_bn, "BN", "outputs a block"), .unit = "outputs", .value = 128, LIST(bn_values)};
 PARAM(big_bk, "BK", "columns a tile, one barrier each"), .unit = "columns", .value = 32,
     LIST(bk_values), ROWS(big_bk_rows)};
@@ -63,7 +64,30 @@ struct tile {
     uint32_t threads, shared_bytes;
 };
 
-static int32_t read_tile(const struct gpu_request *request, struct tile *tile) {
+static bool is_copied_whole(const struct tile *tile, int32_t bn) {
+    return bn % (16 * tile->warps_n) == 0 && bn * tile->bk % (16 * (int32_t)tile->threads) == 0;
+}
+
+// What a matmul takes with tiles of bn outputs: their width, and what each costs however narrow,
+// for every time that the multiprocessors get one.
+static int64_t cost_of(const struct mm_request *request, const struct tile *tile, int32_t bn) {
+    int64_t blocks = gpu_blocks(request->args.rows, tile->bm) * gpu_blocks(request->args.n, bn);
+    int64_t device = request->base.device->sm_count;
+    return gpu_blocks(blocks, device > 0 ? device : 1) * (bn + EACH_TILE);
+}
+
+// BN, or a half or a quarter of it.
+static void fit_outputs(const struct mm_request *request, struct tile *tile) {
+    int32_t asked = tile->bn;
+    for (int32_t bn = asked / 2; bn >= asked / 4 && is_copied_whole(tile, bn); bn /= 2) {
+        if (cost_of(request, tile, bn) < cost_of(request, tile, tile->bn)) {
+            tile->bn = bn;
+        }
+    }
+}
+
+static int32_t read_tile(const struct mm_request *mm, bool expanded, struct tile *tile) {
+    const struct gpu_request *request = &mm->base;
     *tile = (struct tile){.bm = gpu_value(request, "BM"),
             .bn = gpu_value(request, "BN"),
             .bk = gpu_value(request, "BK"),
@@ -79,12 +103,15 @@ static int32_t read_tile(const struct gpu_request *request, struct tile *tile) {
     }
     if (tile->threads % (uint32_t)tile->bk != 0 ||
             tile->bm * tile->bk % (8 * (int32_t)tile->threads) != 0 ||
-            tile->bn * tile->bk % (16 * (int32_t)tile->threads) != 0) {
+            !is_copied_whole(tile, tile->bn)) {
         return gpu_decline(request,
                 "%u threads copy BM %d and BN %d rows of BK %d columns: the threads must be a "
                 "multiple of BK, BM * BK one of 8 times the threads and BN * BK one of 16 times; "
                 "change them, WARPS_M or WARPS_N",
                 tile->threads, tile->bm, tile->bn, tile->bk);
+    }
+    if (expanded) {
+        fit_outputs(mm, tile);
     }
     int64_t ring = (int64_t)tile->stages * (tile->bm + tile->bn) * tile->bk * 2;
     int64_t sums = (int64_t)(tile->threads / 32) * 16 * (tile->bn / tile->warps_n + SUMS_PAD) * 4;
@@ -197,6 +224,7 @@ static int32_t submit(const struct mm_request *request, const struct tile *tile,
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "mm_f16", tile->threads);
     gpu_launch_define(&launch, "MM_EXPANDED", expanded);
+    gpu_launch_define(&launch, "TILE_N", tile->bn);
     if (!expanded) {
         gpu_launch_define_weight(&launch, request->weight);
     }
@@ -229,7 +257,7 @@ static int32_t plan_gemm(const struct kiln_problem *problem, const struct kiln_g
     struct tile tile;
     int32_t result = mm_begin_gemm(&request, problem, geometry, device, plan);
     if (result == KILN_RESULT_OK) {
-        result = read_tile(&request.base, &tile);
+        result = read_tile(&request, expanded, &tile);
     }
     if (result != KILN_RESULT_OK) {
         return result;
