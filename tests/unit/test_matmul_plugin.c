@@ -343,7 +343,8 @@ static void check_stream(const struct kiln_variant *variant, const struct made *
     int64_t unit = 256 / types[type].elems * types[type].bytes;
     int64_t pieces = types[type].elems == 256 && unit % 16 == 0 ? unit / 16 : blocks(unit + 14, 16);
     int64_t stage = warps * 16 * 16 * (pieces + 1 - pieces % 2);
-    int64_t rest = INT64_C(2) * 8 * warps * 16 * 4 + blocks(warps * 4, 16) * 16 + blocks(k, 256) * 608;
+    int64_t rest =
+            INT64_C(2) * 8 * warps * 16 * 4 + blocks(warps * 4, 16) * 16 + blocks(k, 256) * 608;
     if (simple) {
         assert_true(types[type].elems == 1 || 2 * stage + rest > device->smem_block_optin);
         return;
