@@ -7,7 +7,7 @@
 #ifndef KILN_COMMON_HOPPER_CUH
 #define KILN_COMMON_HOPPER_CUH
 
-#include "common/ptx.cuh"
+#include "common/bulk.cuh"
 
 #if __CUDA_ARCH__ != 900 || !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #    error "hopper.cuh is for sm_90a"
@@ -16,51 +16,6 @@
 struct __align__(64) hopper_map { // a tensor map, a kernel's parameter
     unsigned char bytes[128];
 };
-
-// ---- Barriers -----------------------------------------------------------------------------------
-// A barrier is 8 bytes of shared memory. Its phases alternate 0, 1, 0, ...
-PTX_INLINE void hopper_barrier_begin(unsigned barrier, unsigned arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-                 :
-                 : "r"(barrier), "r"(arrivals)
-                 : "memory");
-}
-
-// Makes the barriers begun known to the copy engine; a block-wide barrier must follow.
-PTX_INLINE void hopper_barriers_begun() {
-    asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
-    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-}
-
-PTX_INLINE void hopper_arrive(unsigned barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(barrier) : "memory");
-}
-
-// Arrives, and says how many bytes of copies the phase waits for as well.
-PTX_INLINE void hopper_arrive_expect(unsigned barrier, unsigned bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 :
-                 : "r"(barrier), "r"(bytes)
-                 : "memory");
-}
-
-// Until the phase of this parity is over. A fresh barrier counts as done with phase 1.
-PTX_INLINE void hopper_wait(unsigned barrier, unsigned parity) {
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n"
-                 "}"
-                 :
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-}
-
-// The threads of several warps, whole warps, by a number from 1 to 15.
-PTX_INLINE void hopper_sync_some(int number, int threads) {
-    asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(threads) : "memory");
-}
 
 // ---- Copies -------------------------------------------------------------------------------------
 // A box of a tensor of two dimensions, its corner at column x of row y; what is outside reads as 0.

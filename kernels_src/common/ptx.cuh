@@ -251,6 +251,11 @@ template <int Pending> PTX_INLINE void ptx_cp_async_wait() {
 #endif
 }
 
+// To the level of cache that all multiprocessors share.
+PTX_INLINE void ptx_prefetch(const void *from) {
+    asm volatile("prefetch.global.L2 [%0];" : : "l"(__cvta_generic_to_global(from)) : "memory");
+}
+
 // ---- Launches that overlap ----------------------------------------------------------------------
 // A launch with the flag DEPENDENT may begin while the one before it runs: as soon as all blocks of
 // that one have said so, or have ended. What the one before wrote may be read only behind the wait;

@@ -4,9 +4,10 @@
 // matrices are GATE and UP and what leaves is act(GATE) * UP.
 //
 // Weights go once from memory to shared memory, as they lie in the file, by copies that run ahead:
-// each warp has a ring of MV_STAGES pieces of 16 outputs by 256 columns (a unit), and waits for
-// nobody else. A block has a row of tiles (16 outputs each); its warps take their units in turn. So
-// bytes under way are many and do not depend on registers.
+// bytes under way are many and do not depend on registers. A block has a row of tiles (MV_ROWS
+// outputs each); its warps share a tile's units (256 columns each). Who copies, and who has which
+// unit: mv_ring.cuh, each warp for itself; mv_bulk.cuh (MV_BULK 1), a warp for all of them by the
+// copy engine, sm_90 and later.
 //
 // The products are made by the tensor cores, used as 32 dot products, one a lane: lane (g, t) puts
 // its own quants of rows g and g + 8, bytes as they are, into A, and B has two columns for each t,
@@ -21,18 +22,21 @@
 // are zeros.
 //
 // Sums: a lane's groups in order, a warp's units of a tile in order, lanes of a quad by halving,
-// then the warps in the order of their first units: it depends on MV_WARPS and the tile's number
-// alone.
+// then the warps in the order of their first units: it depends on MV_WARPS, MV_BULK and, without
+// that, the tile's number alone.
 //
 // Grid: x blocks that share the tiles evenly, y rows. Shared memory: see MV_ below. Defines:
-// MV_WARPS, MV_STAGES; MV_UNITS of IN's columns; TYPE_0 to TYPE_2 of the matrices (those not there:
-// as TYPE_0), MATRICES 1 to 3, PAIR and NORM 0 or 1.
+// MV_WARPS, MV_STAGES, MV_ROWS, MV_BULK; MV_UNITS of IN's columns; TYPE_0 to TYPE_2 of the matrices
+// (those not there: as TYPE_0), MATRICES 1 to 3, PAIR and NORM 0 or 1.
 #include "matmul/mv_args.cuh"
 #include "matmul/mv_types.cuh"
 
 #if !defined(MV_WARPS) || !defined(MV_STAGES) || !defined(MV_UNITS) || !defined(TYPE_0) || \
         !defined(TYPE_1) || !defined(TYPE_2)
 #    error "define MV_WARPS, MV_STAGES, MV_UNITS, TYPE_0, TYPE_1 and TYPE_2"
+#endif
+#if !defined(MV_ROWS) || !defined(MV_BULK)
+#    error "define MV_ROWS as 9 to 16, MV_BULK as 0 or 1"
 #endif
 #if !defined(MATRICES) || !defined(PAIR) || !defined(NORM) || !defined(X_BITS)
 #    error "define MATRICES as 1 to 3, PAIR and NORM as 0 or 1, X_BITS as 8 or 16"
@@ -42,6 +46,8 @@
 #endif
 static_assert(MV_WARPS >= 1 && MV_WARPS <= 32, "MV_WARPS: 1 to 32");
 static_assert(MV_STAGES >= 2 && MV_STAGES <= 16, "MV_STAGES: 2 to 16");
+static_assert(MV_ROWS >= 9 && MV_ROWS <= 16, "MV_ROWS: 9 to 16, for the tensor cores take 16");
+static_assert(!PAIR || MV_ROWS == 16, "PAIR: tiles of 16");
 static_assert(X_BITS == 8 || X_BITS == 16, "X_BITS: 8 or 16");
 static_assert(!PAIR || MATRICES == 2, "PAIR: of two matrices");
 
@@ -51,48 +57,46 @@ typedef MV_TYPE(TYPE_0) type_0;
 typedef MV_TYPE(TYPE_1) type_1;
 typedef MV_TYPE(TYPE_2) type_2;
 
-#define MV_THREADS (MV_WARPS * 32)
-#define MV_WINDOW  8 // tiles whose sums are joined at once
+#define MV_THREADS (MV_WARPS * 32) // that multiply
+// A warp's units of a tile are MV_CHUNK apart.
+#if MV_BULK
+#    define MV_CHUNKS  ((MV_UNITS + MV_WARPS - 1) / MV_WARPS)
+#    define MV_CHUNK   ((MV_UNITS + MV_CHUNKS - 1) / MV_CHUNKS)
+#    define MV_ACROSS  MV_CHUNK // units of a row that are staged together
+#    define MV_SHARERS MV_CHUNK // warps that have units of a tile
+#    define MV_BLOCK   (MV_THREADS + 32)
+#else
+#    define MV_ACROSS  1
+#    define MV_SHARERS (MV_UNITS < MV_WARPS ? MV_UNITS : MV_WARPS)
+#    define MV_BLOCK   MV_THREADS
+#endif
+#define MV_WINDOW 8 // tiles whose sums are joined at once
 // A unit's activations: bytes, sums of 16 columns, factors of 32.
 #define MV_X_UNIT    (512 + 64 + 32)
 #define MV_X_SUMS    512
 #define MV_X_FACTORS 576
 
 template <int A, int B> constexpr int largest = A > B ? A : B;
+template <class Type> constexpr int row_bytes = mv_stride<Type, MV_ACROSS>;
 constexpr int stage_bytes =
-        16 * largest<mv_stride<type_0>, largest<mv_stride<type_1>, mv_stride<type_2>>>;
-constexpr int ring_bytes = MV_WARPS * MV_STAGES * stage_bytes;
+        16 * largest<row_bytes<type_0>, largest<row_bytes<type_1>, row_bytes<type_2>>>;
+constexpr int ring_bytes = (MV_BULK ? 1 : MV_WARPS) * MV_STAGES * stage_bytes;
+constexpr int barrier_bytes = MV_BULK ? 2 * 8 * MV_STAGES : 0;
 constexpr int part_floats = MV_WINDOW * MV_WARPS * 16;
 constexpr int fixed_bytes = ring_bytes + 2 * part_floats * 4 + (MV_WARPS * 4 + 15) / 16 * 16;
 constexpr int x_bytes = MV_UNITS * MV_X_UNIT;
-static_assert(KILN_SMEM >= fixed_bytes + x_bytes, "KILN_SMEM: the launcher asks for too little");
+static_assert(KILN_SMEM >= fixed_bytes + x_bytes + barrier_bytes,
+        "KILN_SMEM: the launcher asks for too little");
 
 // Rings, sums of the warps, sums of squares, activations.
-extern "C" __device__ const unsigned kiln_layout_mm_stream[] = {fixed_bytes + x_bytes, 0,
-        ring_bytes, ring_bytes, 2 * part_floats * 4, ring_bytes + 2 * part_floats * 4, MV_WARPS * 4,
-        fixed_bytes, x_bytes};
+extern "C" __device__ const unsigned kiln_layout_mm_stream[] = {
+        fixed_bytes + x_bytes + barrier_bytes, 0, ring_bytes, ring_bytes, 2 * part_floats * 4,
+        ring_bytes + 2 * part_floats * 4, MV_WARPS * 4, fixed_bytes, x_bytes};
 
 struct matrices {
     const unsigned char *weight[3];
     const mv_args &args;
 };
-
-struct place { // a unit: which tile, and which unit of its rows
-    int tile, unit;
-};
-
-// The warp's next unit: MV_WARPS further on.
-PTX_INLINE void advance(place &at) {
-    at.unit += MV_WARPS;
-    if (MV_UNITS >= MV_WARPS) {
-        bool next = at.unit >= MV_UNITS;
-        at.unit -= next ? MV_UNITS : 0;
-        at.tile += next;
-    } else {
-        at.tile += at.unit / MV_UNITS;
-        at.unit %= MV_UNITS;
-    }
-}
 
 PTX_INLINE int matrix_of(int &tile, const mv_args &args) {
     if (PAIR) {
@@ -138,61 +142,6 @@ PTX_INLINE bool second_alike(int matrix) {
     return matrix == 1 || MATRICES == 2 || same_type<type_1, type_2> || same_type<type_0, type_2>;
 }
 
-// ---- Weights to shared memory -------------------------------------------------------------------
-// 16 rows of a unit. In the last tile zeros are put for what lies behind the last row.
-template <class Type>
-PTX_INLINE void copy_unit(
-        unsigned to, const unsigned char *weight, int tile, int unit, int n, int stride) {
-    constexpr int pieces = mv_pieces<Type>;
-    constexpr int count = 16 * pieces;
-    const unsigned char *from = weight + 16ll * tile * stride + unit * Type::unit_bytes;
-    to += ptx_shared(mv_shared);
-    if (tile * 16 + 16 < n) {
-#pragma unroll
-        for (int i = 0; i < (count + 31) / 32; i++) {
-            int piece = ptx_lane() + 32 * i;
-            int row = piece / pieces;
-            int column = piece % pieces * 16;
-            const unsigned char *source = from + row * stride;
-            if (!Type::mv_aligned) {
-                source -= (unsigned long long)source & 15;
-            }
-            if (count % 32 == 0 || piece < count) {
-                ptx_cp_async_16_line(
-                        to + (unsigned)(row * mv_stride<Type> + column), source + column);
-            }
-        }
-        return;
-    }
-    const unsigned char *end = weight + (long long)n * stride;
-#pragma unroll 1
-    for (int piece = ptx_lane(); piece < count; piece += 32) {
-        int row = piece / pieces;
-        int column = piece % pieces * 16;
-        const unsigned char *source = from + row * stride;
-        source -= (unsigned long long)source & 15;
-        long long left = end - (source + column);
-        ptx_cp_async_part(to + (unsigned)(row * mv_stride<Type> + column), source + column,
-                left >= 16 ? 16
-                : left > 0 ? (int)left
-                           : 0);
-    }
-}
-
-PTX_INLINE void copy_place(unsigned to, place at, const matrices &m) {
-    int matrix = matrix_of(at.tile, m.args);
-    const unsigned char *weight = pick(matrix, m.weight);
-    int n = pick(matrix, m.args.n);
-    int stride = pick(matrix, m.args.weight_stride);
-    if (first_alike(matrix)) {
-        copy_unit<type_0>(to, weight, at.tile, at.unit, n, stride);
-    } else if (second_alike(matrix)) {
-        copy_unit<type_1>(to, weight, at.tile, at.unit, n, stride);
-    } else {
-        copy_unit<type_2>(to, weight, at.tile, at.unit, n, stride);
-    }
-}
-
 // ---- Activations to shared memory ---------------------------------------------------------------
 // K is a multiple of 32: eight columns are there, or none of them.
 PTX_INLINE void load_eight(float (&x)[8], const float *row, int column, int k, bool wide) {
@@ -235,14 +184,22 @@ PTX_INLINE void stage_eight(unsigned at, const float (&x)[8]) {
     float largest = __int_as_float(most);
     bool finite = most < 0x7f800000;
     bool some = finite && largest >= 7.8886090522e-31f; // 2^-100
-    float inverse = some ? limit / largest : 0.0f;
-    float factor = some ? largest / limit : finite ? 0.0f : __int_as_float(0x7fc00000);
+    // Of 16 bits nobody asks for the last one: no division, which takes a fifth of all this. 2^-16,
+    // lest the inverse of the largest be subnormal.
+    constexpr bool quick = X_BITS == 16;
+    constexpr float small = 1.52587890625e-5f;
+    float inverse = quick ? limit * small * ptx_rcp(largest * small) : limit / largest;
+    float factor = quick ? largest * (1.0f / limit) : largest / limit;
+    inverse = some ? inverse : 0.0f;
+    factor = some ? factor : finite ? 0.0f : __int_as_float(0x7fc00000);
     unsigned bits[8];
     unsigned top[8];
     unsigned total = 0;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        bits[i] = (unsigned)__float_as_int(__fadd_rn(__fmul_rn(x[i], inverse), 12582912.0f));
+        float sum = quick ? fmaf(x[i], inverse, 12582912.0f)
+                          : __fadd_rn(__fmul_rn(x[i], inverse), 12582912.0f);
+        bits[i] = (unsigned)__float_as_int(sum);
         top[i] = bits[i] + 128;
         total += bits[i];
     }
@@ -266,74 +223,58 @@ PTX_INLINE void stage_eight(unsigned at, const float (&x)[8]) {
     }
 }
 
-// Units of IN, one a warp at a time; the next one's loads are under way meanwhile. One body for all
-// of them: to unroll it makes the compiler take twice as long and the kernel no faster. Gives the
-// lane's sum of squares.
-PTX_INLINE float stage_activations(
-        unsigned to, const float *row, const float *norm_weight, const mv_args &args) {
-    int warp = (int)threadIdx.x / 32;
-    int column = warp * 256 + ptx_lane() % 4 * 64 + ptx_lane() / 4 * 8;
-    bool wide = args.in_wide != 0;
-    float squares = 0;
-    float next[8];
-    load_eight(next, row, column, args.k, wide);
-#pragma unroll 1
-    for (int unit = warp; unit < MV_UNITS; unit += MV_WARPS) {
-        float x[8];
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            x[i] = next[i];
-        }
-        if (MV_UNITS > MV_WARPS) { // behind the last unit: zeros, for nobody
-            load_eight(next, row, column + MV_WARPS * 256, args.k, wide);
-        }
-        if (NORM) {
-            float w[8];
-            load_eight(w, norm_weight, column, args.k, wide);
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                squares = fmaf(x[i], x[i], squares);
-                x[i] *= w[i];
-            }
-        }
-        stage_eight(to + (unsigned)(unit * MV_X_UNIT), x);
-        column += MV_WARPS * 256;
-    }
-    return squares;
-}
-
 // ---- Products -----------------------------------------------------------------------------------
-PTX_INLINE float float_at(unsigned at) {
-    return *(const float *)(mv_shared + at);
+// Of a unit, what a lane needs.
+struct activations {
+    uint4 bytes[4]; // the lane's columns of B, of sixteen columns of IN each
+    float sums[4], factors[2];
+};
+
+PTX_INLINE activations load_activations(int unit) {
+    int g = ptx_lane() / 4;
+    int t = ptx_lane() % 4;
+    unsigned x = fixed_bytes + (unsigned)(unit * MV_X_UNIT);
+    activations a;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        a.bytes[i] = make_uint4(0, 0, 0, 0);
+        if (g / 2 == t) {
+            a.bytes[i] = mv_four(x + (unsigned)(i * 128 + t * 32 + g % 2 * 16));
+        }
+    }
+    *(float4 *)a.sums = *(const float4 *)(mv_shared + x + MV_X_SUMS + t * 16);
+    *(float2 *)a.factors = *(const float2 *)(mv_shared + x + MV_X_FACTORS + t * 8);
+    return a;
 }
 
-// One unit of 16 rows: adds rows g and g + 8 to sums. x: the unit's activations.
+// A unit of a tile: the `inside`-th of those that are staged together.
+struct place {
+    int tile, unit, inside;
+};
+
+// One unit of 16 rows: adds rows g and g + 8 to sums; of a short tile the last row stands for those
+// that are not there. from: the tile's first row. x: the unit's activations.
 template <class Type>
-PTX_INLINE void multiply_unit(float (&sums)[2], unsigned stage, unsigned x,
-        const unsigned char *from, int stride, int unit, int k) {
+PTX_INLINE void multiply_unit(float (&sums)[2], unsigned stage, const activations &x,
+        const unsigned char *from, int stride, place here, int k) {
     constexpr int words = Type::mv_group / 4;
     constexpr int groups = 64 / Type::mv_group;
     int g = ptx_lane() / 4;
     int t = ptx_lane() % 4;
+    int h = min(g + 8, MV_ROWS - 1);
+    int unit = here.unit;
+    stage += (unsigned)(here.inside * Type::unit_bytes);
     unsigned at[2] = {
-            stage + (unsigned)(g * mv_stride<Type>), stage + (unsigned)((g + 8) * mv_stride<Type>)};
+            stage + (unsigned)(g * row_bytes<Type>), stage + (unsigned)(h * row_bytes<Type>)};
     if (!Type::mv_aligned) {
-        unsigned low = (unsigned)(unsigned long long)from + (unsigned)(unit * Type::unit_bytes);
+        unsigned low = (unsigned)(unsigned long long)from +
+                       (unsigned)((unit - here.inside) * Type::unit_bytes);
         at[0] += low + (unsigned)(g * stride) & 15;
-        at[1] += low + (unsigned)((g + 8) * stride) & 15;
+        at[1] += low + (unsigned)(h * stride) & 15;
     }
     Type a, b;
     a.load(at[0], t);
     b.load(at[1], t);
-    bool mine = g / 2 == t;
-    uint4 v[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        v[i] = make_uint4(0, 0, 0, 0);
-        if (mine) {
-            v[i] = mv_four(x + (unsigned)(i * 128 + t * 32 + g % 2 * 16));
-        }
-    }
 #pragma unroll
     for (int group = 0; group < groups; group++) {
         int c[4] = {0, 0, 0, 0};
@@ -341,18 +282,19 @@ PTX_INLINE void multiply_unit(float (&sums)[2], unsigned stage, unsigned x,
 #pragma unroll
         for (int i = group * words; i < (group + 1) * words; i += 2) {
             const unsigned quants[4] = {a.word(i), b.word(i), a.word(i + 1), b.word(i + 1)};
-            unsigned x0 = i % 4 == 0 ? v[i / 4].x : v[i / 4].z;
-            unsigned x1 = i % 4 == 0 ? v[i / 4].y : v[i / 4].w;
+            const uint4 &four = x.bytes[i / 4];
+            unsigned x0 = i % 4 == 0 ? four.x : four.z;
+            unsigned x1 = i % 4 == 0 ? four.y : four.w;
             if (Type::mv_signed) {
                 ptx_mma_s8(c, quants, x0, x1);
             } else {
                 ptx_mma_u8(c, quants, x0, x1);
             }
             if (i % 4 == 0) {
-                sum += float_at(x + (unsigned)(MV_X_SUMS + t * 16 + i));
+                sum += x.sums[i / 4];
             }
         }
-        float factor = float_at(x + (unsigned)(MV_X_FACTORS + t * 8 + group * words / 8 * 4));
+        float factor = x.factors[group * words / 8];
         float value[2];
         value[0] = (float)(X_BITS == 16 ? c[0] * 256 + c[1] : c[0]);
         value[1] = (float)(X_BITS == 16 ? c[2] * 256 + c[3] : c[2]);
@@ -371,17 +313,16 @@ PTX_INLINE void multiply_unit(float (&sums)[2], unsigned stage, unsigned x,
 }
 
 PTX_INLINE void multiply_place(
-        float (&sums)[2], unsigned stage, unsigned x, place at, const matrices &m) {
+        float (&sums)[2], unsigned stage, const activations &x, place at, const matrices &m) {
     int matrix = matrix_of(at.tile, m.args);
     int stride = pick(matrix, m.args.weight_stride);
-    const unsigned char *from = pick(matrix, m.weight) + 16ll * at.tile * stride;
-    x += (unsigned)(at.unit * MV_X_UNIT);
+    const unsigned char *from = pick(matrix, m.weight) + (long long)MV_ROWS * at.tile * stride;
     if (first_alike(matrix)) {
-        multiply_unit<type_0>(sums, stage, x, from, stride, at.unit, m.args.k);
+        multiply_unit<type_0>(sums, stage, x, from, stride, at, m.args.k);
     } else if (second_alike(matrix)) {
-        multiply_unit<type_1>(sums, stage, x, from, stride, at.unit, m.args.k);
+        multiply_unit<type_1>(sums, stage, x, from, stride, at, m.args.k);
     } else {
-        multiply_unit<type_2>(sums, stage, x, from, stride, at.unit, m.args.k);
+        multiply_unit<type_2>(sums, stage, x, from, stride, at, m.args.k);
     }
 }
 
@@ -400,10 +341,10 @@ PTX_INLINE void leave_sums(float (&sums)[2], float *part, int tile, int window) 
 
 // Output `row` of a tile, of which warps that had units of it left sums.
 PTX_INLINE float join_sums(const float *part, int tile, int window, int row) {
-    int first = tile * MV_UNITS % MV_WARPS;
+    int first = MV_BULK ? 0 : tile * MV_UNITS % MV_WARPS;
     float sum = 0;
 #pragma unroll // all loads at once: every block waits for its last sums
-    for (int i = 0; i < min(MV_UNITS, MV_WARPS); i++) {
+    for (int i = 0; i < MV_SHARERS; i++) {
         int warp = first + i < MV_WARPS ? first + i : first + i - MV_WARPS;
         sum += part[((tile - window) * MV_WARPS + warp) * 16 + row];
     }
@@ -439,8 +380,8 @@ PTX_INLINE void write_window(const float *part, const float *squares, int window
         int row = i % 16;
         float value = join_sums(part, tile, window, row) * factor;
         int matrix = matrix_of(tile, args);
-        int n = tile * 16 + row;
-        bool there = n < pick(matrix, args.n);
+        int n = tile * MV_ROWS + row;
+        bool there = row < MV_ROWS && n < pick(matrix, args.n);
         const float *bias = pick(matrix, to.bias);
         value += there && bias ? bias[n] : 0.0f;
         if (PAIR) { // lanes 0 to 15 have gates, the others their rows of UP
@@ -457,9 +398,62 @@ PTX_INLINE void write_window(const float *part, const float *squares, int window
     }
 }
 
+// Where the share of `block` begins of what all blocks have. No product leaves 32 bits, for a
+// division of 64 takes its time before the first copy.
+PTX_INLINE int share_begin(int all, int block) {
+    int blocks = (int)gridDim.x;
+    return all / blocks * block + all % blocks * block / blocks;
+}
+
+// Where a block's tiles begin: blocks share their cost evenly, and a pair's tiles in twos.
+PTX_INLINE int first_tile(const mv_args &args, int block) {
+    if (PAIR) {
+        return share_begin((args.tiles[0] + args.tiles[1]) / 2, block) * 2;
+    }
+    constexpr bool even = MATRICES == 1 || (same_type<type_0, type_1> &&
+                                                   (MATRICES == 2 || same_type<type_0, type_2>));
+    int all = 0;
+#pragma unroll
+    for (int i = 0; i < MATRICES; i++) {
+        all += args.tiles[i] * (even ? 1 : args.cost[i]);
+    }
+    int left = share_begin(all, block);
+    if (even) {
+        return left;
+    }
+    int tile = 0;
+#pragma unroll
+    for (int i = 0; i < MATRICES; i++) {
+        int here = min(left, args.tiles[i] * args.cost[i]);
+        tile += (here + args.cost[i] - 1) / args.cost[i];
+        left -= here;
+    }
+    return tile;
+}
+
+// What a block does: tiles first .. last - 1.
+struct task {
+    const matrices &m;
+    const results &to;
+    const float *row, *norm_weight; // of IN
+    const int *n_tokens;
+    int first, last;
+    float *parts, *squares;
+};
+
+PTX_INLINE bool in_use(const task &task) {
+    return !task.n_tokens || task.to.at < *task.n_tokens;
+}
+
+#if MV_BULK
+#    include "matmul/mv_bulk.cuh"
+#else
+#    include "matmul/mv_ring.cuh"
+#endif
+
 // in (S, K), norm_weight (K) with NORM; weights (N, K) as in the file, biases (N), residual (S, N),
 // outs (S, N); n_tokens (1); NULL where absent. out_0 may be residual.
-extern "C" __global__ void __launch_bounds__(MV_THREADS, 1) mm_stream(const float *in,
+extern "C" __global__ void __launch_bounds__(MV_BLOCK, 1) mm_stream(const float *in,
         const float *__restrict__ norm_weight, const unsigned char *__restrict__ weight_0,
         const unsigned char *__restrict__ weight_1, const unsigned char *__restrict__ weight_2,
         const float *__restrict__ bias_0, const float *__restrict__ bias_1,
@@ -468,76 +462,9 @@ extern "C" __global__ void __launch_bounds__(MV_THREADS, 1) mm_stream(const floa
     const matrices m = {{weight_0, weight_1, weight_2}, args};
     const results to = {{bias_0, bias_1, bias_2}, residual, {out_0, out_1, out_2}, (int)blockIdx.y};
     float *parts = (float *)(mv_shared + ring_bytes);
-    float *squares = parts + 2 * part_floats;
-    unsigned x = fixed_bytes;
-    int warp = (int)threadIdx.x / 32;
-    unsigned ring = (unsigned)(warp * MV_STAGES * stage_bytes);
-    int step = PAIR ? 2 : 1;
-    int total = 0;
-#pragma unroll
-    for (int i = 0; i < MATRICES; i++) {
-        total += args.tiles[i];
-    }
-    total /= step;
-    int first = (int)((long long)total * blockIdx.x / gridDim.x) * step;
-    int last = (int)((long long)total * (blockIdx.x + 1) / gridDim.x) * step;
+    const task mine = {m, to, (const float *)((const char *)in + to.at * args.in_stride),
+            norm_weight, n_tokens, first_tile(args, (int)blockIdx.x),
+            first_tile(args, (int)blockIdx.x + 1), parts, parts + 2 * part_floats};
     ptx_dependents_may_start();
-
-    // Units are numbered through all tiles; a warp takes every MV_WARPS-th.
-    int skip = (warp + MV_WARPS - first * MV_UNITS % MV_WARPS) % MV_WARPS;
-    place now = {first + skip / MV_UNITS, skip % MV_UNITS};
-    place ahead = now;
-    int filled = 0;
-#pragma unroll 1
-    for (int i = 0; i < MV_STAGES; i++) {
-        if (ahead.tile < last) {
-            copy_place(ring + (unsigned)(i * stage_bytes), ahead, m);
-        }
-        ptx_cp_async_commit();
-        advance(ahead);
-    }
-    ptx_wait_for_dependency(); // weights are constant; what follows reads what others wrote
-    bool in_use = !n_tokens || to.at < *n_tokens; // asked late: the answer takes its time
-    float sum = stage_activations(
-            x, (const float *)((const char *)in + to.at * args.in_stride), norm_weight, args);
-    if (NORM) {
-        sum = ptx_warp_sum(sum);
-        if (ptx_lane() == 0) {
-            squares[warp] = sum;
-        }
-    }
-    __syncthreads();
-
-    float sums[2] = {0, 0};
-    int turn = 0;
-#pragma unroll 1
-    for (int window = first; window < last; window += MV_WINDOW) {
-        int end = min(window + MV_WINDOW, last);
-        float *part = parts + turn % 2 * part_floats;
-        turn++;
-#pragma unroll 1
-        while (now.tile < end) {
-            unsigned stage = ring + (unsigned)(filled * stage_bytes);
-            ptx_cp_async_wait<MV_STAGES - 1>();
-            __syncwarp();
-            multiply_place(sums, stage, x, now, m);
-            __syncwarp();
-            if (ahead.tile < last) {
-                copy_place(stage, ahead, m);
-            }
-            ptx_cp_async_commit();
-            filled = filled + 1 < MV_STAGES ? filled + 1 : 0;
-            int tile = now.tile;
-            advance(now);
-            advance(ahead);
-            if (now.tile != tile) {
-                leave_sums(sums, part, tile, window);
-            }
-        }
-        __syncthreads();
-        if (in_use) {
-            write_window(part, squares, window, end, to, args);
-        }
-    }
-    ptx_cp_async_wait<0>();
+    stream(mine);
 }

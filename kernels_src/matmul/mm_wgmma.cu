@@ -67,8 +67,8 @@ PTX_INLINE void produce(const ring &r, const hopper_map &halves, const hopper_ma
     unsigned parity = 1; // the buffers are empty
 #pragma unroll 1
     for (int tile = 0; tile < tiles; tile++) {
-        hopper_wait(r.empty + stage * 8, parity);
-        hopper_arrive_expect(r.full + stage * 8, A_BYTES + B_BYTES);
+        bulk_wait(r.empty + stage * 8, parity);
+        bulk_arrive_expect(r.full + stage * 8, A_BYTES + B_BYTES);
         hopper_copy_2d(r.a + stage * A_BYTES, halves, tile * BK, row, r.full + stage * 8);
         hopper_copy_2d(r.b + stage * B_BYTES, weight, tile * BK, out, r.full + stage * 8);
         stage = stage + 1 < STAGES ? stage + 1 : 0;
@@ -83,7 +83,7 @@ PTX_INLINE void consume(const ring &r, float (&sums)[BN / 2], unsigned a, int ti
     unsigned parity = 0;
 #pragma unroll 1 // else the compiler peels the first turn off, and takes twice as long
     for (int tile = 0; tile < tiles; tile++) {
-        hopper_wait(r.full + stage * 8, parity);
+        bulk_wait(r.full + stage * 8, parity);
         hopper_wgmma_begin();
 #pragma unroll
         for (int step = 0; step < BK / 16; step++) {
@@ -92,7 +92,7 @@ PTX_INLINE void consume(const ring &r, float (&sums)[BN / 2], unsigned a, int ti
         hopper_wgmma_commit();
         hopper_wgmma_wait<1>(); // the tile before is done
         if (tile > 0 && threadIdx.x % 32 == 0) {
-            hopper_arrive(r.empty + before * 8);
+            bulk_arrive(r.empty + before * 8);
         }
         before = stage;
         stage = stage + 1 < STAGES ? stage + 1 : 0;
@@ -123,10 +123,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mm_wgmma(
     r.empty = r.full + STAGES * 8;
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; stage++) {
-            hopper_barrier_begin(r.full + stage * 8, 1);
-            hopper_barrier_begin(r.empty + stage * 8, CONSUMERS * 4);
+            bulk_barrier_begin(r.full + stage * 8, 1);
+            bulk_barrier_begin(r.empty + stage * 8, CONSUMERS * 4);
         }
-        hopper_barriers_begun();
+        bulk_barriers_begun();
     }
     __syncthreads();
     int group = (int)threadIdx.x / 128;
@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mm_wgmma(
         consume(r, sums, r.a + group * (64 * BK * 2), tiles);
         // As in mm_f16: 16 rows a warp leave through shared memory, which nobody reads any more
         // after this barrier.
-        hopper_sync_some(1, CONSUMERS * 128);
+        bulk_sync_some(1, CONSUMERS * 128);
         int lane = ptx_lane();
         int warp = (int)threadIdx.x / 32;
         float *piece = (float *)shared + warp * (16 * OUT_STRIDE);

@@ -8,11 +8,12 @@ struct mv_args {
     long long out_stride[3];              // of each matrix
     int weight_stride[3];                 // bytes from one output's row to the next
     int n[3];                             // outputs of each matrix
-    int tiles[3];                         // pieces of 16 outputs, the last may be short
+    int tiles[3];                         // pieces of MV_ROWS outputs, the last may be short
     int k;                                // inputs
     int in_wide;                          // IN's rows are 16-byte aligned
     int activation;                       // enum kiln_activation
     float eps;                            // of the norm before
+    int cost[3];                          // of a tile of each: what blocks share evenly
 };
 
 #endif

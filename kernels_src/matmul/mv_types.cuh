@@ -193,11 +193,12 @@ typedef mv_32<18, false, false> mv_q4_0;
 typedef mv_32<20, true, false> mv_q4_1;
 typedef mv_32<22, false, true> mv_q5_0;
 
-// What a unit takes in shared memory: 16-byte pieces that cover it wherever it begins, and the
-// distance from row to row: an odd number of pieces, so that eight rows fall into different banks.
-template <class Type>
-constexpr int mv_pieces = Type::mv_aligned ? Type::unit_bytes / 16
-                                           : (Type::unit_bytes + 14 + 15) / 16;
-template <class Type> constexpr int mv_stride = (mv_pieces<Type> | 1) * 16;
+// What Units units of a row take in shared memory: 16-byte pieces that cover them wherever they
+// begin, and the distance from row to row: an odd number of pieces, so that eight rows fall into
+// different banks.
+template <class Type, int Units>
+constexpr int mv_pieces = Type::mv_aligned ? Units *Type::unit_bytes / 16
+                                           : (Units *Type::unit_bytes + 14 + 15) / 16;
+template <class Type, int Units> constexpr int mv_stride = (mv_pieces<Type, Units> | 1) * 16;
 
 #endif

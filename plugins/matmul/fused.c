@@ -147,7 +147,7 @@ static const char *const slots[] = {"norm"};
 static const char *const qkv[] = {"matmul:attn_q", "matmul:attn_k", "matmul:attn_v"};
 static const char *const glu[] = {"matmul:ffn_gate", "matmul:ffn_up", "activation"};
 static const struct kiln_param *const params[] = {
-        &mv_warps_param, &mv_stages_param, &mv_blocks_param, &mv_overlap_param};
+        &mv_warps_param, &mv_stages_param, &mv_blocks_param, &mv_overlap_param, &mv_bulk_param};
 static const struct kiln_kernel *const kernels[] = {&mm_kernel_stream};
 
 const struct kiln_variant mm_variant_norm_qkv = {.struct_size = sizeof(struct kiln_variant),

@@ -19,8 +19,8 @@ static const struct kiln_param rows_param = {.struct_size = sizeof(struct kiln_p
         .value = 4,
         .allowed = rows_values,
         .n_allowed = GPU_COUNT(rows_values)};
-static const struct kiln_param *const params[] = {
-        &rows_param, &mv_warps_param, &mv_stages_param, &mv_blocks_param, &mv_overlap_param};
+static const struct kiln_param *const params[] = {&rows_param, &mv_warps_param, &mv_stages_param,
+        &mv_blocks_param, &mv_overlap_param, &mv_bulk_param};
 
 // Warps that share a row: as few as fill the device, a power of two, and no more than have units to
 // do.
@@ -118,7 +118,7 @@ static int32_t plan_q8(void *instance, const struct kiln_problem *problem,
 
 static const char *const slots[] = {"matmul.*.decode"};
 static const struct kiln_param *const q8_params[] = {
-        &mv_warps_param, &mv_stages_param, &mv_blocks_param, &mv_overlap_param};
+        &mv_warps_param, &mv_stages_param, &mv_blocks_param, &mv_overlap_param, &mv_bulk_param};
 static const struct kiln_kernel *const q8_kernels[] = {&mm_kernel_stream};
 static const struct kiln_param *const simple_params[] = {&rows_param, &mv_warps_param};
 static const struct kiln_kernel *const simple_kernels[] = {&mm_kernel_gemv};

@@ -12,6 +12,7 @@ static const struct kiln_header *const headers[] = {
         HEADER("common/ptx.cuh", embed_ptx),
         HEADER("common/dequant.cuh", embed_dequant),
         HEADER("common/hopper.cuh", embed_hopper),
+        HEADER("common/bulk.cuh", embed_bulk),
         HEADER("matmul/mm_args.cuh", embed_mm_args),
         HEADER("matmul/mm_out.cuh", embed_mm_out),
         HEADER("common/q8.cuh", embed_q8),
@@ -19,6 +20,8 @@ static const struct kiln_header *const headers[] = {
         HEADER("matmul/mmq_weights.cuh", embed_mmq_weights),
         HEADER("matmul/mv_args.cuh", embed_mv_args),
         HEADER("matmul/mv_types.cuh", embed_mv_types),
+        HEADER("matmul/mv_ring.cuh", embed_mv_ring),
+        HEADER("matmul/mv_bulk.cuh", embed_mv_bulk),
 };
 
 // A compile without textures, surfaces and the device runtime is 12 ms shorter.

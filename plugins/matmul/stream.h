@@ -37,6 +37,6 @@ bool mv_fits(const struct mv_request *request, char *why, size_t size);
 int32_t mv_submit(const struct mv_request *request);
 
 extern const struct kiln_param mv_warps_param, mv_stages_param, mv_blocks_param;
-extern const struct kiln_param mv_overlap_param;
+extern const struct kiln_param mv_overlap_param, mv_bulk_param;
 
 #endif

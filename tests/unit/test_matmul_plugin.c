@@ -332,40 +332,54 @@ static void matmul_gemv_covers_all_outputs(void **state) {
     }
 }
 
-// Rings as long as shared memory allows, for every block type; what does not fit, and plain floats,
-// go to the kernel that needs none.
+static int64_t stage_of(int type, int64_t units) {
+    int64_t unit = 256 / types[type].elems * types[type].bytes;
+    int64_t pieces = types[type].elems == 256 && unit % 16 == 0 ? units * unit / 16
+                                                                : blocks(units * unit + 14, 16);
+    return (pieces + 1 - pieces % 2) * 256;
+}
+
+// Rings as long as shared memory allows, for every block type, by the copy engine where it is and
+// most warps have units; what does not fit, and plain floats, go to the kernel that needs none.
 static void check_stream(const struct kiln_variant *variant, const struct made *made, int type,
         int64_t k, const struct kiln_device *device) {
     const struct kiln_launch *launch = &made->planned->launches[0].record;
-    int64_t asked = value_of(variant, made, "GEMV_WARPS");
+    int64_t asked = value_of(variant, made, "GEMV_WARPS"), units = blocks(k, 256);
+    int64_t asked_bulk = value_of(variant, made, "GEMV_BULK");
     int simple = strcmp(launch->kernel, "mm_gemv") == 0;
     int64_t warps = !simple ? define_of(launch, "MV_WARPS") : asked < 4 ? asked : 4;
-    int64_t unit = 256 / types[type].elems * types[type].bytes;
-    int64_t pieces = types[type].elems == 256 && unit % 16 == 0 ? unit / 16 : blocks(unit + 14, 16);
-    int64_t stage = warps * 16 * 16 * (pieces + 1 - pieces % 2);
-    int64_t rest =
-            INT64_C(2) * 8 * warps * 16 * 4 + blocks(warps * 4, 16) * 16 + blocks(k, 256) * 608;
+    int64_t bulk = simple ? 0 : define_of(launch, "MV_BULK");
+    int64_t chunks = warps > 0 ? blocks(units, warps) : 1;
+    int64_t chunk = chunks > 0 ? blocks(units, chunks) : 1; // units of a row in a stage
+    int64_t stage = bulk ? stage_of(type, chunk) + 16 : warps * stage_of(type, 1);
+    int64_t rest = warps * 1024 + blocks(warps * 4, 16) * 16 + units * 608;
     if (simple) {
         assert_true(types[type].elems == 1 || 2 * stage + rest > device->smem_block_optin);
         return;
     }
-    int64_t stages = define_of(launch, "MV_STAGES");
+    int64_t stages = define_of(launch, "MV_STAGES"), rows = define_of(launch, "MV_ROWS");
     int64_t shared = stages * stage + rest;
     assert_true(types[type].elems > 1);
     assert_int_equal(launch->shared_bytes, shared);
     assert_true(shared <= device->smem_block_optin);
-    assert_true(stages >= 2 && stages <= value_of(variant, made, "GEMV_STAGES"));
-    assert_true(warps == asked || (stages == 2 && warps >= 4 && asked % warps == 0));
-    assert_int_equal(define_of(launch, "MV_UNITS"), blocks(k, 256));
-    assert_int_equal(launch->block[0], warps * 32);
-    assert_true(launch->grid[0] >= 1 && launch->grid[0] <= blocks(70, 16));
+    assert_true(stages >= 2);
+    assert_true(
+            stages <= (bulk ? asked_bulk : value_of(variant, made, "GEMV_STAGES")) || stages == 2);
+    int64_t all = warps + bulk; // the copies have a warp
+    assert_true(all == asked || (stages == 2 && all >= 4 && asked % all == 0));
+    assert_true(!bulk || (device->cc >= 90 && asked_bulk > 0 && asked > 1 && units * 2 > asked));
+    assert_int_equal(define_of(launch, "MV_UNITS"), units);
+    assert_int_equal(launch->block[0], all * 32);
+    // 70 outputs: the fewest of a tile that multiprocessors are there for.
+    assert_true(rows >= 9 && rows <= 16);
+    assert_int_equal(launch->grid[0], blocks(70, rows));
 }
 
 static void matmul_stream_fits_shared_memory(void **state) {
     (void)state;
     static const int64_t inputs[] = {32, 576, 3584, 18944, 200000};
     const struct kiln_variant *variant = variant_of(matmul, "gemv");
-    int streamed = 0;
+    int streamed = 0, bulk = 0;
     for (int64_t corner = -1; corner < corners_of(variant); corner += 7) {
         for (int t = 0; t < N_TARGETS * N_TYPES * 5; t++) {
             const struct kiln_device *device = &devices[t % N_TARGETS].desc;
@@ -377,11 +391,14 @@ static void matmul_stream_fits_shared_memory(void **state) {
             assert_int_equal(made.status, KILN_STATUS_OK);
             assert_int_equal(made.outcome, KILN_PLAN_DONE);
             check_stream(variant, &made, type, op.tensors[0].dims[0], device);
-            streamed += strcmp(made.planned->launches[0].record.kernel, "mm_stream") == 0;
+            const struct kiln_launch *launch = &made.planned->launches[0].record;
+            int stream = strcmp(launch->kernel, "mm_stream") == 0;
+            streamed += stream;
+            bulk += stream && define_of(launch, "MV_BULK") == 1;
             kiln_planned_destroy(made.planned);
         }
     }
-    assert_true(streamed > 100);
+    assert_true(streamed > 100 && bulk > 20 && streamed - bulk > 20);
 }
 
 // As wide as the rows allow, and no wider than a type can use.
