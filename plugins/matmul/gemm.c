@@ -31,9 +31,9 @@ static const int64_t warps_values[] = {1, 2, 4};
 // Shared memory a block: sm_75 64 KB; sm_86, 89 and 12x 99 KB; sm_80 163 KB; sm_90 and 10x 227 KB.
 static const struct kiln_param_default *const big_bn_rows[] = {GPU_DEFAULT(0, 79, 128)};
 static const struct kiln_param_default *const big_bk_rows[] = {
-    GPU_DEFAULT(80, 80, 64), GPU_DEFAULT(90, 109, 64)};
+    GPU_DEFAULT(80, 80, 64), GPU_DEFAULT(90, 99, 128), GPU_DEFAULT(100, 109, 64)};
 static const struct kiln_param_default *const big_stage_rows[] = {
-    GPU_DEFAULT(0, 79, 2), GPU_DEFAULT(80, 80, 3)};
+    GPU_DEFAULT(0, 79, 2), GPU_DEFAULT(80, 80, 3), GPU_DEFAULT(90, 99, 2)};
 static const struct kiln_param_default *const small_stage_rows[] = {GPU_DEFAULT(0, 79, 2)};
 
 PARAM(bm, "BM", "rows of activations a block"), .unit = "rows", .value = 128, LIST(bm_values)};
