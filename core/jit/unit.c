@@ -201,55 +201,6 @@ static enum kiln_status number_headers(struct kiln_unit *unit, struct kiln_err *
     return KILN_STATUS_OK;
 }
 
-static int is_letter(char c) {
-    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-// Whether `text` has the word `name`, as no part of a longer one.
-static int spells(const char *text, const char *name) {
-    size_t len = strlen(name);
-    for (const char *at = strstr(text, name); at; at = strstr(at + 1, name)) {
-        if ((at == text || !is_letter(at[-1])) && !is_letter(at[len])) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-// The geometry that the source or what it includes spells: a key that only the plan reads, or
-// another kernel of the variant, is no reason to compile again.
-static enum kiln_status render_defines(struct kiln_unit *unit,
-        const struct kiln_jit_request *request, const char *source, struct kiln_buf *program,
-        struct kiln_err *err) {
-    struct kiln_geometry spelled = *request->geometry;
-    uint32_t count = spelled.n_values;
-    const char **names = kiln_calloc((size_t)count + 1, sizeof(*names));
-    int64_t *values = kiln_calloc((size_t)count + 1, sizeof(*values));
-    enum kiln_status status = KILN_STATUS_OK;
-    if (!names || !values) {
-        status = kiln_err_nomem(err, "a kernel's geometry");
-    } else {
-        spelled.n_values = 0;
-        for (uint32_t i = 0; i < count; i++) {
-            const char *name = request->geometry->names[i];
-            int is_read = spells(source, name);
-            for (size_t j = 0; j < unit->includes.count && !is_read; j++) {
-                is_read = spells(unit->includes.items[j].text, name);
-            }
-            if (is_read) {
-                names[spelled.n_values] = name;
-                values[spelled.n_values++] = request->geometry->values[i];
-            }
-        }
-        spelled.names = names;
-        spelled.values = values;
-        status = kiln_defines_render(&spelled, request->launch, program, err);
-    }
-    kiln_free(names);
-    kiln_free(values);
-    return status;
-}
-
 static enum kiln_status gather_program(
         struct kiln_unit *unit, const struct kiln_jit_request *request, struct kiln_err *err) {
     char *replacement = NULL;
@@ -264,17 +215,15 @@ static enum kiln_status gather_program(
     }
     const char *text = replacement ? replacement : request->kernel->source->text;
     struct kiln_buf program = {0}, label = {0};
-    enum kiln_status status = read_includes(unit, request, text, err);
-    if (status == KILN_STATUS_OK) {
-        status = render_defines(unit, request, text, &program, err);
-    }
+    enum kiln_status status =
+            kiln_defines_render(request->geometry, request->launch, &program, err);
     if (status == KILN_STATUS_OK) {
         kiln_defines_label(program.data ? program.data : "", &label);
         kiln_buf_printf(&program, "#line 1 \"%s%s\"\n", *unit->file == '/' ? "" : "/", unit->file);
         kiln_buf_puts(&program, text);
         unit->program = kiln_buf_take(&program);
         unit->geometry = kiln_buf_take(&label);
-        status = unit->program && unit->geometry ? KILN_STATUS_OK
+        status = unit->program && unit->geometry ? read_includes(unit, request, text, err)
                                                  : kiln_err_nomem(err, "a kernel's source");
     }
     kiln_buf_finish(&program);

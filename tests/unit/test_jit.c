@@ -100,13 +100,12 @@ static void defines_refuse_what_is_none(void **state) {
 
 // ---- Keys ---------------------------------------------------------------------------------------
 
-static const struct kiln_header header_one = {.struct_size = sizeof(header_one),
-        .name = "fa_common.cuh",
-        .text = "#define ONE 1.0\n#define KEYS FA_TKV\n"};
+static const struct kiln_header header_one = {
+        .struct_size = sizeof(header_one), .name = "fa_common.cuh", .text = "#define ONE 1.0\n"};
 static const struct kiln_header *const headers[] = {&header_one};
 static const struct kiln_source source = {.struct_size = sizeof(source),
         .name = "fap2.cu",
-        .text = "#include \"fa_common.cuh\"\nint rows[FA_TQ];\n",
+        .text = "#include \"fa_common.cuh\"\n",
         .headers = headers,
         .n_headers = 1};
 static const struct kiln_kernel kernel = {
@@ -180,7 +179,7 @@ static void key_covers_everything_that_matters(void **state) {
     assert_false(same(key, key_of(&other)));
 
     struct kiln_header changed = header_one;
-    changed.text = "#define ONE 2.0\n#define KEYS FA_TKV\n";
+    changed.text = "#define ONE 2.0\n";
     const struct kiln_header *const list[] = {&changed};
     static const char *const options[] = {"-DA", "-DB"}, *const swapped[] = {"-DB", "-DA"};
     struct kiln_source text = source;
@@ -192,7 +191,7 @@ static void key_covers_everything_that_matters(void **state) {
     text.headers = list;
     assert_false(same(key, key_of(&other)));
     text = source;
-    text.text = "#include \"fa_common.cuh\" \nint rows[FA_TQ];\n";
+    text.text = "#include \"fa_common.cuh\" \n";
     assert_false(same(key, key_of(&other)));
     text = source;
     text.options = options;
@@ -202,25 +201,6 @@ static void key_covers_everything_that_matters(void **state) {
     assert_false(same(ordered, key_of(&other)));
     text = source;
     with.instance = "k<1>";
-    assert_false(same(key, key_of(&other)));
-}
-
-// Geometry that neither the source nor its headers spell is no part of a compile; KILN_SMEM and the
-// launch's own defines always are.
-static void key_covers_the_geometry_that_is_read(void **state) {
-    (void)state;
-    static const char *const wider[] = {"FA_TQ", "FA_TKV", "ROWS", "TQ"};
-    int64_t numbers[] = {64, 32, 4, 1};
-    struct kiln_geometry tiles = {
-            .struct_size = sizeof(tiles), .n_values = 4, .names = wider, .values = numbers};
-    struct kiln_jit_request base = request(), other = base;
-    other.geometry = &tiles;
-    struct kiln_jit_key key = key_of(&base);
-    assert_true(same(key, key_of(&other)));
-    numbers[2] = 8;
-    numbers[3] = 2;
-    assert_true(same(key, key_of(&other)));
-    numbers[1] = 16; // which a header alone reads
     assert_false(same(key, key_of(&other)));
 }
 
@@ -657,7 +637,6 @@ int main(void) {
             CASE(defines_are_sorted_and_complete),
             CASE(defines_refuse_what_is_none),
             CASE(key_covers_everything_that_matters),
-            CASE(key_covers_the_geometry_that_is_read),
             CASE(key_covers_the_build_of_the_compiler),
             CASE(program_starts_with_the_defines),
             CASE(options_that_save_time_keep_to_their_text),

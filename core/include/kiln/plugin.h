@@ -190,7 +190,7 @@ struct kiln_param_default { // the first row that fits gives the default
     int64_t value;
 };
 
-// A geometry parameter. Keys are UPPER_CASE; CUDA sources that spell them have them as defines.
+// A geometry parameter. Keys are UPPER_CASE; they reach CUDA sources as defines of the same name.
 struct kiln_param {
     uint32_t struct_size, flags; // enum kiln_param_flag
     const char *name;
