@@ -8,6 +8,7 @@
 #include "base/file.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -446,6 +447,23 @@ enum kiln_status kiln_make_dirs(const char *path, struct kiln_err *err) {
     }
     kiln_free(part);
     return status;
+}
+
+int kiln_file_is_text_or_model(const char *head, size_t len) {
+    if (len >= 4 && memcmp(head, "GGUF", 4) == 0) {
+        return 1;
+    }
+    for (size_t i = 0; i < len;) {
+        int n = kiln_utf8_len(head + i, len - i);
+        if (n < 0 && i + 4 > len) {
+            break; // a character that the head cuts
+        }
+        if (n <= 0 || head[i] == '\0') {
+            return 0;
+        }
+        i += (size_t)n;
+    }
+    return len > 0;
 }
 
 int kiln_file_exists(const char *path) {

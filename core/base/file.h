@@ -45,6 +45,10 @@ KILN_MUST_CHECK enum kiln_status kiln_make_dirs(const char *path, struct kiln_er
 
 int kiln_file_exists(const char *path);
 
+// Whether a file that begins with these bytes is somebody's text or model: one that was named by
+// mistake where kiln keeps something of its own, and must be left alone.
+int kiln_file_is_text_or_model(const char *head, size_t len);
+
 // The folder that holds the running executable, without a slash at the end; the caller frees it.
 // NULL when it cannot be found out.
 char *kiln_exe_dir(void);

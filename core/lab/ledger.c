@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "lab/ledger_impl.h"
 
 #include <errno.h>
@@ -233,24 +232,6 @@ static int is_database(const char *head, size_t len) {
     return len >= sizeof(magic) && memcmp(head, magic, sizeof(magic)) == 0;
 }
 
-// What nobody means to be a ledger: a model, text.
-static int is_something_else(const char *head, size_t len) {
-    if (len >= 4 && memcmp(head, "GGUF", 4) == 0) {
-        return 1;
-    }
-    for (size_t i = 0; i < len;) {
-        int n = kiln_utf8_len(head + i, len - i);
-        if (n < 0 && i + 4 > len) {
-            break; // a character that the head cuts
-        }
-        if (n <= 0 || head[i] == '\0') {
-            return 0;
-        }
-        i += (size_t)n;
-    }
-    return len > 0;
-}
-
 static enum kiln_status not_a_ledger(const char *path, const char *advice, struct kiln_err *err) {
     return kiln_err_set(
             err, KILN_STATUS_FILE, "%s: is no ledger of kiln (no SQLite database)%s", path, advice);
@@ -304,7 +285,7 @@ static enum kiln_status look_at(
     if (len == 0 || is_database(head, len)) {
         return KILN_STATUS_OK;
     }
-    if (is_something_else(head, len)) {
+    if (kiln_file_is_text_or_model(head, len)) {
         return not_a_ledger(path, "; it was left as it is: name another file", err);
     }
     if (mode == KILN_LEDGER_READ) {

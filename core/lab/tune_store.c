@@ -244,12 +244,28 @@ static int lock_path(const char *path) {
     return lock;
 }
 
+static int is_text_or_model(const char *path) {
+    char head[256];
+    FILE *file = fopen(path, "re");
+    size_t len = file ? fread(head, 1, sizeof(head), file) : 0;
+    if (file) {
+        (void)fclose(file);
+    }
+    return kiln_file_is_text_or_model(head, len);
+}
+
 static enum kiln_status open_locked(
         struct kiln_tune_store *store, const char *path, struct kiln_err *err) {
     int code;
     enum kiln_status status = open_file(store, path, &code, err);
     if (status != KILN_STATUS_OK && is_broken(code)) {
         close_file(store);
+        if (is_text_or_model(path)) {
+            return kiln_err_set(err, KILN_STATUS_FILE,
+                    "%s is no store of tuning results; it was left as it is: name another file "
+                    "with --store",
+                    path);
+        }
         KILN_TRY(set_aside(path, err));
         status = open_file(store, path, &code, err);
     }
