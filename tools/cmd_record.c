@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "config/words.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -115,13 +116,41 @@ static enum kiln_status print_list(const struct kiln_record *o, struct kiln_ledg
         status = kiln_out_buf(&out, err);
         if (json_array_size(experiments) + json_array_size(results) == 0) {
             fprintf(stderr,
-                    "%s: nothing there; `kiln record add FILE` takes in what --save wrote\n",
+                    filter->kind || filter->verdict || filter->device
+                            ? "%s: nothing of that kind is there\n"
+                            : "%s: nothing there; `kiln record add FILE` takes in what --save "
+                              "wrote\n",
                     kiln_ledger_name(ledger));
         }
     }
     json_decref(experiments);
     json_decref(results);
     return status;
+}
+
+// A word that no entry has is a slip of the hand, not a list without entries.
+static enum kiln_status check_word(const char *option, const char *word, const char *const *words,
+        size_t n, struct kiln_err *err) {
+    struct kiln_words known = {.count = 0};
+    char hint[KILN_WORDS_MAX];
+    for (size_t i = 0; i < n; i++) {
+        if (!word || strcmp(word, words[i]) == 0) {
+            return KILN_STATUS_OK;
+        }
+        kiln_words_add(&known, words[i]);
+    }
+    kiln_words_hint(hint, &known, word);
+    return kiln_err_set(err, KILN_STATUS_USAGE, "%s %.40s: no such one%s", option, word, hint);
+}
+
+static enum kiln_status check_filter(
+        const struct kiln_ledger_filter *filter, struct kiln_err *err) {
+    static const char *const kinds[] = {"ab", "gate", "wall", "audit", "op", "tune", "bench"};
+    static const char *const verdicts[] = {
+            "LANDED", "REVERTED", "MEAS-ONLY", "LAND", "REVERT", "NEUTRAL", "PASS", "FAIL"};
+    KILN_TRY(check_word("--kind", filter->kind, kinds, sizeof(kinds) / sizeof(kinds[0]), err));
+    return check_word(
+            "--verdict", filter->verdict, verdicts, sizeof(verdicts) / sizeof(verdicts[0]), err);
 }
 
 static enum kiln_status list(
@@ -141,6 +170,7 @@ static enum kiln_status list(
             KILN_OPT_END,
     };
     KILN_TRY(kiln_opt_parse(cmd, table, argc, argv, &done, err));
+    KILN_TRY(done ? KILN_STATUS_OK : check_filter(&filter, err));
     struct kiln_ledger *ledger = NULL;
     enum kiln_status status = done ? KILN_STATUS_OK : kiln_record_open(&ledger, &o, err);
     if (status == KILN_STATUS_OK && !done) {
@@ -359,35 +389,37 @@ static enum kiln_status read_format(
             err, KILN_STATUS_USAGE, "--format takes json, csv or markdown, not '%.40s'", text);
 }
 
-static enum kiln_status export(
+static enum kiln_status export_all(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
-    struct kiln_record o = {.json = 0}; const char *format_text = NULL; int done;
-            const struct kiln_opt table[] =
-                    {
-                            {"--format", NULL, KILN_OPT_STRING, (void *)&format_text, "FORMAT",
-                                    "json (default), csv or markdown", 0, 0},
-                            {"-o", "--out", KILN_OPT_STRING, (void *)&o.out, "FILE",
-                                    "write it there (stdout)", 0, 0},
-                            KILN_RECORD_OPTIONS(&o),
-                            KILN_OPT_END,
-                    };
-            KILN_TRY(kiln_opt_parse(cmd, table, argc, argv, &done, err));
-            enum kiln_ledger_format format = KILN_LEDGER_JSON;
-            if (format_text){KILN_TRY(read_format(format_text, &format, err));
-}
-struct kiln_ledger *ledger = NULL;
-struct kiln_buf text = {0};
-enum kiln_status status = done ? KILN_STATUS_OK : kiln_record_open(&ledger, &o, err);
-if (status == KILN_STATUS_OK && !done) {
-    status = kiln_ledger_export(ledger, format, &text, err);
-}
-if (status == KILN_STATUS_OK && !done) {
-    status = o.out ? kiln_file_write(o.out, text.data, text.len, err)
-                   : kiln_out(text.data, text.len, err);
-}
-kiln_buf_finish(&text);
-kiln_ledger_close(ledger);
-return status;
+    struct kiln_record o = {.json = 0};
+    const char *format_text = NULL;
+    int done;
+    const struct kiln_opt table[] = {
+            {"--format", NULL, KILN_OPT_STRING, (void *)&format_text, "FORMAT",
+                    "json (default), csv or markdown", 0, 0},
+            {"-o", "--out", KILN_OPT_STRING, (void *)&o.out, "FILE", "write it there (stdout)", 0,
+                    0},
+            KILN_RECORD_OPTIONS(&o),
+            KILN_OPT_END,
+    };
+    KILN_TRY(kiln_opt_parse(cmd, table, argc, argv, &done, err));
+    enum kiln_ledger_format format = KILN_LEDGER_JSON;
+    if (format_text) {
+        KILN_TRY(read_format(format_text, &format, err));
+    }
+    struct kiln_ledger *ledger = NULL;
+    struct kiln_buf text = {0};
+    enum kiln_status status = done ? KILN_STATUS_OK : kiln_record_open(&ledger, &o, err);
+    if (status == KILN_STATUS_OK && !done) {
+        status = kiln_ledger_export(ledger, format, &text, err);
+    }
+    if (status == KILN_STATUS_OK && !done) {
+        status = o.out ? kiln_file_write(o.out, text.data, text.len, err)
+                       : kiln_out(text.data, text.len, err);
+    }
+    kiln_buf_finish(&text);
+    kiln_ledger_close(ledger);
+    return status;
 }
 
 static enum kiln_status print_found(const json_t *rows, struct kiln_err *err) {
@@ -456,7 +488,7 @@ static enum kiln_status run(
             {"record due", "dead levers whose retry condition now holds", "[--campaign] [--all]",
                     "kiln record due --campaign --all", due},
             {"record export", "the whole ledger", "[--format json|csv|markdown] [-o FILE]",
-                    "kiln record export --format csv -o ledger.csv", export},
+                    "kiln record export --format csv -o ledger.csv", export_all},
             {"record search", "entries with all of the words in their text", "WORD …",
                     "kiln record search attention tile --campaign", search},
             {0},

@@ -2,6 +2,7 @@
 #include "lab/ledger.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "lab/ledger_impl.h"
 #include "lab/retry.h"
 
@@ -80,6 +81,21 @@ static enum kiln_status look_up(struct kiln_ledger *ledger, const char *sql, con
     return status;
 }
 
+// A string of JSON. What is no UTF-8, which other programs and older versions wrote, becomes a "?":
+// one odd byte must not hide all the rest.
+static json_t *text_json(const char *text) {
+    struct kiln_buf clean = {0};
+    for (size_t left = strlen(text); left > 0;) {
+        int n = kiln_utf8_len(text, left);
+        kiln_buf_append(&clean, n > 0 ? text : "?", n > 0 ? (size_t)n : 1);
+        text += n > 0 ? n : 1;
+        left -= n > 0 ? (size_t)n : 1;
+    }
+    json_t *value = clean.failed ? NULL : json_string(clean.data ? clean.data : "");
+    kiln_buf_finish(&clean);
+    return value;
+}
+
 static json_t *column_json(sqlite3_stmt *statement, int column, const char *name) {
     const char *text = (const char *)sqlite3_column_text(statement, column);
     switch (sqlite3_column_type(statement, column)) {
@@ -97,7 +113,7 @@ static json_t *column_json(sqlite3_stmt *statement, int column, const char *name
         json_t *value = json_loads(text ? text : "", JSON_DECODE_ANY, NULL);
         return value ? value : json_null();
     }
-    return json_string(text ? text : ""); // NULL, no memory or no UTF-8, fails the row
+    return text_json(text ? text : ""); // NULL, no memory, fails the row
 }
 
 enum kiln_status kiln_ledger_rows(struct kiln_ledger *ledger, sqlite3_stmt *statement,
@@ -138,7 +154,9 @@ static int is_date(const char *text) {
             return 0;
         }
     }
-    return 1;
+    static const int days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    int month = 10 * (text[5] - '0') + text[6] - '0', day = 10 * (text[8] - '0') + text[9] - '0';
+    return month >= 1 && month <= 12 && day >= 1 && day <= days[month - 1];
 }
 
 static enum kiln_status check_saved(const json_t *saved, struct kiln_err *err) {
@@ -250,10 +268,33 @@ static enum kiln_status check_name(const char *name, struct kiln_err *err) {
                              name ? name : "");
 }
 
+static enum kiln_status check_texts(
+        const struct kiln_experiment *experiment, struct kiln_err *err) {
+    const struct {
+        const char *what, *text;
+    } texts[] = {{"title", experiment->title}, {"why", experiment->why}, {"slot", experiment->slot},
+            {"mechanism", experiment->mechanism}, {"retry", experiment->retry},
+            {"note", experiment->note}};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        const char *at = texts[i].text ? texts[i].text : "";
+        for (size_t left = strlen(at); left > 0;) {
+            int n = kiln_utf8_len(at, left);
+            if (n <= 0) {
+                return kiln_err_set(
+                        err, KILN_STATUS_USAGE, "--%s is not UTF-8 text", texts[i].what);
+            }
+            at += n;
+            left -= (size_t)n;
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
 static enum kiln_status check_experiment(
         const struct kiln_experiment *experiment, int update, struct kiln_err *err) {
     const char *verdict = experiment->verdict;
     KILN_TRY(check_name(experiment->name, err));
+    KILN_TRY(check_texts(experiment, err));
     if (verdict && strcmp(verdict, "LANDED") != 0 && strcmp(verdict, "REVERTED") != 0 &&
             strcmp(verdict, "MEAS-ONLY") != 0) {
         return kiln_err_set(err, KILN_STATUS_USAGE,
@@ -273,6 +314,9 @@ static enum kiln_status check_experiment(
     struct kiln_retry *retry = NULL;
     enum kiln_status status =
             experiment->retry ? kiln_retry_parse(&retry, experiment->retry, err) : KILN_STATUS_OK;
+    if (status == KILN_STATUS_OK && retry) {
+        status = kiln_retry_check_slots(retry, err);
+    }
     kiln_retry_destroy(retry);
     return status;
 }

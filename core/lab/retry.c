@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "config/slot.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -366,6 +367,27 @@ enum kiln_status kiln_retry_parse(
         return status;
     }
     *retry = p.retry;
+    return KILN_STATUS_OK;
+}
+
+static int is_of_slot(enum kiln_retry_kind kind) {
+    return kind != KILN_RETRY_RATE && kind != KILN_RETRY_NOISE && kind != KILN_RETRY_DEVICE &&
+           kind != KILN_RETRY_DRIVER && kind != KILN_RETRY_GATE;
+}
+
+enum kiln_status kiln_retry_check_slots(const struct kiln_retry *retry, struct kiln_err *err) {
+    for (size_t i = 0; i < retry->n; i++) {
+        const struct node *node = &retry->nodes[i];
+        // A pattern may stand for any slots; a name is that of one.
+        if (node->kind == NODE_TEST && is_of_slot(node->test.kind) &&
+                !strpbrk(node->test.name, "*?[")) {
+            enum kiln_status status = kiln_slot_check(node->test.name, 0, err);
+            if (status != KILN_STATUS_OK) {
+                kiln_err_prefix(err, "retry condition: ");
+                return status;
+            }
+        }
+    }
     return KILN_STATUS_OK;
 }
 

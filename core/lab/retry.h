@@ -62,6 +62,11 @@ struct kiln_retry; // a condition
 // there. The caller ends *retry with kiln_retry_destroy.
 KILN_MUST_CHECK enum kiln_status kiln_retry_parse(
         struct kiln_retry **retry, const char *text, struct kiln_err *err);
+// Whether each slot that the condition names is one (patterns pass): what is misspelled is never
+// measured, and the condition never due. CONFIG: the first that is none.
+KILN_MUST_CHECK enum kiln_status kiln_retry_check_slots(
+        const struct kiln_retry *retry, struct kiln_err *err);
+
 void kiln_retry_destroy(struct kiln_retry *retry); // NULL is fine
 
 const char *kiln_retry_figure_name(enum kiln_retry_kind kind); // "wall share", "device"

@@ -85,12 +85,18 @@ def round_cases(folder):
     case("add: the same again", ["add", first, *ledger], out="^#1 .*was there already")
     condition = "retry when wall share of attention.prefill > 8 % and gate greedy is not PASS"
     case("add: a verdict wants its reasons", ["add", compared, "--experiment", "tile16", *ledger], 2, err="--retry")
-    case("add: nothing of a refused call is kept", ["list", "--kind", "ab", *ledger], err="nothing there")
+    case("add: nothing of a refused call is kept", ["list", "--kind", "ab", *ledger], err="nothing of that kind")
     case("add: an experiment", ["add", compared, forked, audited, "--experiment", "tile16", "--title", "FA_TKV 32 to 16",
                                 "--slot", "attention.prefill", "--mechanism", "three blocks", "--retry", condition, *ledger],
          out="tile16 REVERTED: a gate failed")
     case("add: a name is there once", ["add", "--experiment", "tile16", *ledger], 2, err="already; --update")
     case("add: none to update", ["add", "--experiment", "tile17", "--update", *ledger], 2, err="no experiment tile17")
+    case("list: no such kind", ["list", "--kind", "walls", *ledger], 2, err="did you mean 'wall'")
+    case("list: no such verdict", ["list", "--verdict", "LANDEDD", *ledger], 2, err="did you mean 'LANDED'")
+    case("add: no such day", ["add", "--experiment", "x", "--date", "2026-02-30", *ledger], 2, err="a date is written")
+    case("add: no such slot", ["add", "--experiment", "x", "--retry", "time of attention.prefil > 8 ms", *ledger], 2,
+         err="did you mean 'prefill'")
+    case("add: no UTF-8", ["add", "--experiment", "x", "--title", b"a\xff", *ledger], 2, err="--title is not UTF-8")
     case("add: no such verdict", ["add", "--experiment", "x", "--verdict", "GOOD", *ledger], 2, err="LANDED, REVERTED")
     case("add: a name is no number", ["add", "--experiment", "12", *ledger], 2, err="at least one letter")
     case("add: what", ["add", *ledger], 2, err="what")
@@ -284,6 +290,18 @@ def older_schema_cases(folder, saved):
     db.close()
 
 
+def odd_bytes_cases(folder):
+    """Text that is no UTF-8, as another program may have written it, hides nothing else."""
+    path = os.path.join(folder, "odd.db")
+    for name in ("odd", "plain"):
+        case("odd bytes: " + name, ["add", "--experiment", name, "--title", "text", "--ledger", path])
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE experiment SET title = CAST(x'61ff62' AS TEXT) WHERE name = 'odd'")
+    db.close()
+    case("odd bytes: list", ["list", "--ledger", path], out="odd +MEAS-ONLY +a\\?b")
+    case("odd bytes: export", ["export", "--ledger", path], out='"a\\?b"')
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         ledger = round_cases(folder)
@@ -295,6 +313,7 @@ def main():
         read_only_cases(folder, saved)
         full_disk_cases(folder, saved)
         older_schema_cases(folder, saved)
+        odd_bytes_cases(folder)
     return 1 if failures else 0
 
 

@@ -119,6 +119,26 @@ static void retry_has_limits(void **state) {
     assert_null(retry);
 }
 
+static void retry_knows_slots(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *said; // NULL: right
+    } cases[] = {{"wall share of attention.prefill > 8 %", NULL},
+            {"time of matmul.*.prefill > 8 and tok/s of pp512 > 1 and device is gb10", NULL},
+            {"gate parity is PASS or noise of pp512 < 1 %", NULL},
+            {"not (registers of attention.prefil > 8)", "did you mean 'prefill'"},
+            {"time of norm > 1 or smem of x > 8 B", "'x'"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct kiln_err err = {0};
+        struct kiln_retry *retry;
+        assert_int_equal(kiln_retry_parse(&retry, cases[i].text, &err), KILN_STATUS_OK);
+        assert_int_equal(kiln_retry_check_slots(retry, &err),
+                cases[i].said ? KILN_STATUS_CONFIG : KILN_STATUS_OK);
+        assert_true(!cases[i].said || strstr(err.text, cases[i].said));
+        kiln_retry_destroy(retry);
+    }
+}
+
 static void retry_orders_versions(void **state) {
     (void)state;
     assert_int_equal(kiln_version_compare("580.159", "580.65"), 1);
@@ -133,6 +153,7 @@ int main(void) {
             cmocka_unit_test(retry_knows_three_values),
             cmocka_unit_test(retry_points_at_the_fault),
             cmocka_unit_test(retry_has_limits),
+            cmocka_unit_test(retry_knows_slots),
             cmocka_unit_test(retry_orders_versions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
