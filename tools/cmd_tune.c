@@ -184,7 +184,8 @@ static enum kiln_status write_tuned(
         KILN_TRY(kiln_file_read(path, MAX_TUNED, &before, &size, err));
     }
     enum kiln_status status = kiln_tune_ini(tune, before ? before : "", &text, &sections, err);
-    if (status == KILN_STATUS_OK && (sections > 0 || before)) {
+    int same = before && text.len == size && memcmp(text.data, before, size) == 0;
+    if (status == KILN_STATUS_OK && !same && (sections > 0 || before)) {
         const char *slash = strrchr(path, '/');
         char *dir = slash && slash != path ? kiln_strndup(path, (size_t)(slash - path)) : NULL;
         status = dir ? kiln_make_dirs(dir, err) : KILN_STATUS_OK;
@@ -196,6 +197,8 @@ static enum kiln_status write_tuned(
             kiln_err_prefix(err, "the winner could not be written (--out names another file): ");
         } else if (sections > 0) {
             fprintf(stderr, "kiln: wrote %s; take it in with --config %s\n", path, path);
+        } else {
+            fprintf(stderr, "kiln: took what is no faster any more out of %s\n", path);
         }
     }
     kiln_buf_finish(&text);

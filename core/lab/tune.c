@@ -9,6 +9,7 @@
 #include "lab/shape.h"
 #include "lab/tune_child.h"
 #include "lab/tune_compile.h"
+#include "plugin/describe.h"
 #include "plugin/schema.h"
 
 #include <inttypes.h>
@@ -206,6 +207,13 @@ static void drop_batch(struct batch *batch) {
     batch->n = batch->taken = 0;
 }
 
+// Whether a candidate that gave no answer in the time it had then gets more now. Its cost is at
+// least that time.
+static int has_more_time(const struct sweep *sweep, const struct kiln_tune_result *result) {
+    return result->state == KILN_TUNE_TIMEOUT && result->cost > 0 &&
+           result->cost < sweep->params->timeout;
+}
+
 static enum kiln_status take(
         struct sweep *sweep, struct batch *batch, uint64_t candidate, struct kiln_err *err) {
     struct kiln_tune_entry *entry = new_entry(sweep, candidate, err);
@@ -215,6 +223,9 @@ static enum kiln_status take(
     }
     KILN_TRY(claim(sweep, entry, &claimed, err));
     batch->taken++;
+    if (claimed == KILN_TUNE_KNOWN && has_more_time(sweep, &entry->result)) {
+        claimed = KILN_TUNE_CLAIMED;
+    }
     if (claimed != KILN_TUNE_CLAIMED) {
         entry->known = claimed == KILN_TUNE_KNOWN;
         sweep->problem->known += (size_t)entry->known;
@@ -553,6 +564,14 @@ static enum kiln_status play_final(struct sweep *sweep, struct kiln_err *err) {
 
 // ---- One problem --------------------------------------------------------------------------------
 
+// Whether a section is one that kiln tune wrote: "SLOT/tuned-2".
+static int is_tuned(const char *section, const char *slot) {
+    static const char tuned[] = "/tuned";
+    size_t len = strlen(slot);
+    return strncmp(section, slot, len) == 0 &&
+           strncmp(section + len, tuned, sizeof(tuned) - 1) == 0;
+}
+
 // Names the problem, finds what is bound to it and makes the space.
 static enum kiln_status frame(
         struct sweep *sweep, struct kiln_op_case *plain, struct kiln_err *err) {
@@ -569,10 +588,15 @@ static enum kiln_status frame(
     const struct kiln_op *op = plain->problem.ops[0];
     problem->shape = plain->shape;
     problem->head_size = op->head_size;
+    // As the engine asks, not as the shape has it: a default n or k may be of no tensor of the op.
+    const struct kiln_tensor *out = kiln_op_tensor(op, KILN_OPERAND_OUT),
+                             *weight = kiln_op_tensor(op, KILN_OPERAND_WEIGHT);
+    problem->columns = out ? out->dims[0] : 0;
+    problem->depth = weight ? weight->dims[0] : 0;
     const struct kiln_bind_query query = {.slot = p->slot,
             .m = plain->shape.m,
-            .n = plain->shape.n,
-            .k = plain->shape.k,
+            .n = problem->columns,
+            .k = problem->depth,
             .hd = op->head_size,
             .role = op->role,
             .layer = plain->problem.layer,
@@ -581,6 +605,7 @@ static enum kiln_status frame(
     if (kiln_config_bind(p->config, &query, 0, &base, &unbound) != KILN_STATUS_OK) {
         kiln_log(KILN_LOG_WARN, "%s: there is no base to compare with", unbound.text);
     }
+    problem->base_tuned = base && is_tuned(base->section, p->slot);
     const struct kiln_tune_space_params space = {.registry = p->registry,
             .device = &sweep->tune->device.desc,
             .slot = p->slot,

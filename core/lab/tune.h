@@ -78,6 +78,7 @@ struct kiln_tune_finalist {
 struct kiln_tune_problem {
     char name[192];          // "m=3325 kv=3325 heads=28/4 hd=128"
     struct kiln_shape shape; // the defaults filled in
+    int64_t columns, depth;  // n and k of `when` conditions: of the output, of the weight or 0
     int32_t head_size;       // 0: its op has none
     struct kiln_tune_space space;
     struct kiln_tune_entry **entries; // in the order in which they were taken up
@@ -87,6 +88,7 @@ struct kiln_tune_problem {
     size_t n_finalists;                   // 0: no final was played
     const struct kiln_tune_entry *winner; // NULL: nothing is ok, or no final
     int kept;                             // the winner is the base
+    int base_tuned;                       // a section of a tuned file binds the base
     size_t counts[KILN_TUNE_STATES];
     size_t measured, known; // now; from the store
     double seconds;         // that it took
@@ -133,8 +135,9 @@ struct json_t *kiln_tune_json(const struct kiln_tune *tune); // NULL: out of mem
 // ---- tune_ini.c ---------------------------------------------------------------------------------
 // "h200" of "NVIDIA H200": what a tuned file of the device is called. size: at least 64.
 void kiln_tune_device_slug(const struct kiln_tune *tune, char *slug, size_t size);
-// Puts the winners that are not what is bound into the text of a tuned file (`before`: as it is
-// now, "" for none): blocks of this slot are replaced, others stay. *sections counts those written.
+// Puts the winners that are not what is bound, or bound by a tuned file, into the text of a tuned
+// file (`before`: as it is now, "" for none): blocks of this slot are replaced, others stay;
+// without such a winner only blocks of the problems swept go. *sections counts those written.
 // CONFIG: the result would not load, which leaves everything as it is.
 KILN_MUST_CHECK enum kiln_status kiln_tune_ini(const struct kiln_tune *tune, const char *before,
         struct kiln_buf *text, size_t *sections, struct kiln_err *err);

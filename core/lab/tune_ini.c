@@ -39,20 +39,41 @@ void kiln_tune_device_slug(const struct kiln_tune *tune, char *slug, size_t size
 
 // ---- What is there already ----------------------------------------------------------------------
 
-static int is_of_slot(const char *block, const char *slot) {
-    size_t len = strlen(slot);
+// Whether a block is of this slot and, with `problem`, of this problem.
+static int is_of(const char *block, const char *slot, const char *problem) {
+    size_t len = strlen(slot), rest = problem ? strlen(problem) : 0;
     const char *at = block + strlen(mark);
-    return strncmp(at, slot, len) == 0 && at[len] == ',';
+    if (strncmp(at, slot, len) != 0 || at[len] != ',') {
+        return 0;
+    }
+    at += len + 1;
+    return !problem || (*at == ' ' && strncmp(at + 1, problem, rest) == 0 && at[1 + rest] == ',');
 }
 
-static void keep_others(const char *before, const char *slot, struct kiln_buf *text) {
+// Winners replace all blocks of their slot. A sweep without one only takes out what it has just
+// found to be no faster, and says nothing of other problems.
+static int is_outdated(const struct kiln_tune *tune, const char *block, size_t sections) {
+    if (sections > 0) {
+        return is_of(block, tune->params->slot, NULL);
+    }
+    for (size_t i = 0; i < tune->n_problems; i++) {
+        const struct kiln_tune_problem *problem = &tune->problems[i];
+        if (problem->winner && is_of(block, tune->params->slot, problem->name)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void keep_others(
+        const struct kiln_tune *tune, const char *before, size_t sections, struct kiln_buf *text) {
     const char *block = strncmp(before, mark, strlen(mark)) == 0 ? before : NULL;
     const char *found = block ? NULL : strstr(before, "\n; tuned: ");
     block = found ? found + 1 : block;
     while (block) {
         const char *next = strstr(block, "\n; tuned: ");
         size_t len = next ? (size_t)(next + 1 - block) : strlen(block);
-        if (!is_of_slot(block, slot)) {
+        if (!is_outdated(tune, block, sections)) {
             kiln_buf_append(text, block, len);
             kiln_buf_puts(text, len > 0 && block[len - 1] != '\n' ? "\n" : "");
         }
@@ -60,10 +81,16 @@ static void keep_others(const char *before, const char *slot, struct kiln_buf *t
     }
 }
 
+// What is bound and stays needs no section, unless it is bound by one of a tuned file: that one is
+// written anew in place of the old.
+static int has_section(const struct kiln_tune_problem *problem) {
+    return problem->winner && (!problem->kept || problem->base_tuned);
+}
+
 // ---- Conditions ---------------------------------------------------------------------------------
 
 static int same_but_rows(const struct kiln_tune_problem *a, const struct kiln_tune_problem *b) {
-    return a->shape.n == b->shape.n && a->shape.k == b->shape.k && a->head_size == b->head_size;
+    return a->columns == b->columns && a->depth == b->depth && a->head_size == b->head_size;
 }
 
 // The rows for which a problem stands: up to the geometric middle between its own and those of the
@@ -82,10 +109,12 @@ static void rows_of(const struct kiln_tune *tune, const struct kiln_tune_problem
     *most = above_m > 0 ? (int64_t)sqrt((double)above_m * (double)m) : 0;
 }
 
-// Whether problems differ in something else than rows, so that a section is for one of them alone.
+// Whether problems of its head size differ in something else than rows, so that a section is for
+// one of them alone.
 static int has_others(const struct kiln_tune *tune, const struct kiln_tune_problem *problem) {
     for (size_t i = 0; i < tune->n_problems; i++) {
-        if (!same_but_rows(problem, &tune->problems[i])) {
+        if (tune->problems[i].head_size == problem->head_size &&
+                !same_but_rows(problem, &tune->problems[i])) {
             return 1;
         }
     }
@@ -100,12 +129,13 @@ static void put_when(const struct kiln_tune *tune, const struct kiln_tune_proble
             strncmp(tune->id, "sim", 3) == 0 ? "sim" : tune->device.desc.target);
     if (problem->head_size > 0) {
         kiln_buf_printf(text, ", hd=%d", problem->head_size);
-    } else if (has_others(tune, problem)) {
-        if (problem->shape.n > 0) {
-            kiln_buf_printf(text, ", n=%" PRId64, problem->shape.n);
+    }
+    if (has_others(tune, problem)) {
+        if (problem->columns > 0) {
+            kiln_buf_printf(text, ", n=%" PRId64, problem->columns);
         }
-        if (problem->shape.k > 0) {
-            kiln_buf_printf(text, ", k=%" PRId64, problem->shape.k);
+        if (problem->depth > 0) {
+            kiln_buf_printf(text, ", k=%" PRId64, problem->depth);
         }
     }
     if (above > 0) {
@@ -149,6 +179,9 @@ static void put_found(const struct kiln_tune *tune, const struct kiln_tune_probl
         kiln_buf_printf(text, ": %.2f us; %+.2f %% (%+.2f to %+.2f)\n",
                 problem->finalists[0].seconds * 1e6, winner->effect.median,
                 winner->effect.interval.low, winner->effect.interval.high);
+    } else if (winner && problem->kept) {
+        kiln_buf_printf(text, "; %.2f us a call; bound before, and nothing was faster\n",
+                winner->seconds * 1e6);
     }
 }
 
@@ -193,12 +226,14 @@ static enum kiln_status check(
 enum kiln_status kiln_tune_ini(const struct kiln_tune *tune, const char *before,
         struct kiln_buf *text, size_t *sections, struct kiln_err *err) {
     *sections = 0;
-    kiln_buf_puts(text, head);
-    keep_others(before, tune->params->slot, text);
     for (size_t i = 0; i < tune->n_problems; i++) {
-        const struct kiln_tune_problem *problem = &tune->problems[i];
-        if (problem->winner && !problem->kept) {
-            put_block(tune, problem, (*sections)++, text);
+        *sections += (size_t)has_section(&tune->problems[i]);
+    }
+    kiln_buf_puts(text, head);
+    keep_others(tune, before, *sections, text);
+    for (size_t i = 0, number = 0; i < tune->n_problems; i++) {
+        if (has_section(&tune->problems[i])) {
+            put_block(tune, &tune->problems[i], number++, text);
         }
     }
     return text->failed ? kiln_err_nomem(err, "a tuned file") : check(tune, text, err);

@@ -52,6 +52,15 @@ static struct entry *find_entry(const struct making *making, const char *key) {
     return NULL;
 }
 
+static int has_token(const struct entry *entry, const char *token) {
+    for (size_t i = 0; i < entry->n_tokens; i++) {
+        if (strcmp(entry->tokens[i], token) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 // "FA_TKV=16,32": cut in place.
 static enum kiln_status read_entry(struct making *making, char *text, struct kiln_err *err) {
     char *equals = strchr(text, '=');
@@ -81,7 +90,9 @@ static enum kiln_status read_entry(struct making *making, char *text, struct kil
                     "--space %.60s: 1 to %d values separated by commas, none of them empty", text,
                     (int)MAX_TOKENS);
         }
-        entry->tokens[entry->n_tokens++] = at;
+        if (!has_token(entry, at)) {
+            entry->tokens[entry->n_tokens++] = at;
+        }
         at = comma ? comma + 1 : NULL;
     }
     if (strcmp(text, "*") == 0 && strcmp(entry->tokens[0], "default") != 0) {

@@ -57,6 +57,9 @@ def illnesses(folder):
     check("tiles: samples and spread", all(r["warm_us"]["n"] == 3 and
           r["warm_us"]["low"] <= r["warm_us"]["median"] <= r["warm_us"]["high"] for r in rows), rows)
     again = document("tiles again", tune(folder, "--json", "--space", "variant=tiles", "--timeout", "2"))
+    longer = document("tiles, longer", tune(folder, "--json", "--space", "variant=tiles", "--timeout", "3"))
+    check("tiles, longer: what had too little time has another try", longer["measured"] == 1 and longer["known"] == 5
+          and status_of(longer, "FA_TKV")[96] == "timeout", longer)
     check("tiles again: nothing measured twice", again["measured"] == 0 and again["known"] == 6, again)
     ill = document("ill", tune(folder, "--json", "--space", "variant=ill", "--timeout", "2", "--memory", "256"))
     check("ill: each by its name", status_of(ill, "LAB_ILL") ==
@@ -83,6 +86,29 @@ def winner(folder):
           and text.count("[activation/tuned]") == 1 and "; tuned: activation, m=64" in text, text)
     shown = run("config", "check", "--plugin-dir", plugins, "--config", out)
     check("winner: the file loads", shown.returncode == 0, shown.stderr)
+    kept_winners(folder, out)
+
+
+def kept_winners(folder, out):
+    """What becomes of a tuned file's sections when what is bound stays."""
+    def again(what, shape, *more):
+        result = run("tune", "activation", "--device", "cpu", "-t", "1", "--plugin-dir", plugins, "--json", "--shape", shape,
+                     "--space", "variant=tiles FA_TKV=16,128", "--store", os.path.join(folder, "tune.db"), "--out", out, *more)
+        with open(out, encoding="ascii") as file:
+            return document(what, result), file.read(), result.stderr
+
+    with open(out, encoding="ascii") as file:
+        text = file.read()
+    problem, after, _ = again("bound by the file", "m=64,k=2048", "--config", out)
+    check("bound by the file: as it says", [c["geometry"] for c in problem["candidates"] if c["bound"]] == [{"FA_TKV": 16}]
+          and "n=2048" in text, (text, problem))
+    check("bound by the file: the section stays", "FA_TKV = 16" in after and after.count("[activation/tuned") == 1, after)
+    plain = ("--set", "activation.plugin=tunelab", "--set", "activation.variant=tiles", "--set", "activation.FA_TKV=16")
+    _, other, _ = again("another problem", "m=32,k=2048", *plain)
+    check("another problem: the section stays", other == after, other)
+    _, gone, stderr = again("no faster any more", "m=64,k=2048", *plain)
+    check("no faster any more: the section goes", "[activation" not in gone and "[norm/tuned]" in gone
+          and "no faster any more" in stderr, (gone, stderr))
 
 
 def wall(folder):
@@ -177,6 +203,12 @@ def stores(folder):
         check(name + ": measured all the same", problem["measured"] == 1, result.stderr)
         check(name + ": kept", len(finished(path)) == 1 and
               (os.path.exists(path + ".broken") == (name == "random")), os.listdir(folder))
+    notes = os.path.join(folder, "notes.txt")
+    with open(notes, "w", encoding="ascii") as file:
+        file.write("mine\n" * 100)
+    result = run(*LAB, "--store", notes, "--space", "FA_TKV=64")
+    check("a text is left alone", result.returncode == 3 and "left as it is" in result.stderr and os.path.exists(notes),
+          result.stderr)
     other = os.path.join(folder, "other.db")
     with sqlite3.connect(other) as database:
         database.execute("CREATE TABLE mine(x)")
@@ -214,8 +246,11 @@ def formats(folder):
                                           "variant=tiles,same_tiles FA_TKV=16,32,64,128"))
         check(strategy + ": five at most, the base among them", 1 <= len(problem["candidates"]) <= 5
               and any(c["bound"] for c in problem["candidates"]), problem["candidates"])
+    problem = document("twice", tune(folder, "--json", "--space", "variant=tiles,tiles FA_TKV=64,64"))
+    check("twice: once", list(status_of(problem, "FA_TKV")) == [64], problem["candidates"])
     for what, args, words in (("key", ["--space", "FA_TVK=16"], "did you mean 'FA_TKV'"),
                               ("value", ["--space", "FA_TKV=17"], "16, 32, 48"),
+                              ("key twice", ["--space", "FA_TKV=64 FA_TKV=64"], "give it once"),
                               ("variant", ["--space", "variant=tile"], "did you mean 'tiles'"),
                               ("strategy", ["--strategy", "best"], "exhaustive, random"),
                               ("shard", ["--shard", "3/2"], "I/N"), ("entry", ["--space", "FA_TKV"], "KEY=VALUE")):
