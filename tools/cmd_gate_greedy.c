@@ -4,6 +4,7 @@
 #include "common.h"
 #include "lab/greedy.h"
 #include "lab/prompts.h"
+#include "lab/save.h"
 #include "save.h"
 #include "twin_run.h"
 

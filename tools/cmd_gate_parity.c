@@ -6,6 +6,7 @@
 #include "config/slot.h"
 #include "device/sim/sim.h"
 #include "lab/parity.h"
+#include "lab/save.h"
 #include "save.h"
 
 #include <jansson.h>

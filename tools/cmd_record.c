@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "config/words.h"
+#include "lab/save.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -106,8 +107,10 @@ static enum kiln_status print_list(const struct kiln_record *o, struct kiln_ledg
     json_t *experiments = NULL, *results = NULL;
     enum kiln_status status = fetch(ledger, filter, &experiments, &results, err);
     if (status == KILN_STATUS_OK && o->json) {
-        status = kiln_out_json(json_pack("{s:s, s:O, s:O}", "ledger", kiln_ledger_name(ledger),
-                                       "experiments", experiments, "results", results),
+        status = kiln_out_json(
+                json_pack("{s:o, s:O, s:O}", "ledger",
+                        kiln_json_text(kiln_ledger_name(ledger), strlen(kiln_ledger_name(ledger))),
+                        "experiments", experiments, "results", results),
                 err);
     } else if (status == KILN_STATUS_OK) {
         struct kiln_buf out = {0};

@@ -2,6 +2,7 @@
 #include "record.h"
 
 #include "base/mem.h"
+#include "lab/save.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -36,8 +37,9 @@ static enum kiln_status take_file(
         return status;
     }
     added->ids[added->n++] = id;
-    return json_array_append_new(added->rows, json_pack("{s:s, s:I, s:b}", "file", path, "id",
-                                                      (json_int_t)id, "fresh", fresh)) == 0
+    return json_array_append_new(added->rows,
+                   json_pack("{s:o, s:I, s:b}", "file", kiln_json_text(path, strlen(path)), "id",
+                           (json_int_t)id, "fresh", fresh)) == 0
                    ? KILN_STATUS_OK
                    : kiln_err_nomem(err, "the output");
 }
@@ -85,13 +87,42 @@ static void judge(struct kiln_experiment *e, const struct added *added) {
     e->why = e->why ? e->why : why;
 }
 
+static int says_something(const struct added *added) {
+    return added->landed || added->reverted || added->neutral || added->gate_failed;
+}
+
+// What an experiment stands on already counts when it is judged again.
+static enum kiln_status look_at_earlier(
+        struct kiln_ledger *ledger, const char *name, struct added *added, struct kiln_err *err) {
+    struct added earlier = {.n = 0};
+    const struct kiln_ledger_filter filter = {.name = name};
+    json_t *rows;
+    KILN_TRY(kiln_ledger_experiments(ledger, &filter, &rows, err));
+    const json_t *ids = json_object_get(json_array_get(rows, 0), "results");
+    const size_t most = sizeof(earlier.ids) / sizeof(earlier.ids[0]);
+    for (size_t i = 0; i < json_array_size(ids) && earlier.n < most; i++) {
+        earlier.ids[earlier.n++] = json_integer_value(json_array_get(ids, i));
+    }
+    json_decref(rows);
+    KILN_TRY(look_at_verdicts(ledger, &earlier, err));
+    added->landed |= earlier.landed;
+    added->reverted |= earlier.reverted;
+    added->neutral |= earlier.neutral;
+    added->gate_failed |= earlier.gate_failed;
+    return KILN_STATUS_OK;
+}
+
 static enum kiln_status add_experiment(struct kiln_ledger *ledger, struct add_options *o,
         struct added *added, struct kiln_err *err) {
     for (size_t i = 0; i < o->results.count; i++) {
         KILN_TRY(take_number(o->results.items[i], added, err));
     }
-    if (!o->update || added->n > 0) {
-        KILN_TRY(look_at_verdicts(ledger, added, err));
+    KILN_TRY(look_at_verdicts(ledger, added, err));
+    // A wall or a gate that passed says nothing against the verdict that is there.
+    if (o->update && says_something(added)) {
+        KILN_TRY(look_at_earlier(ledger, o->experiment.name, added, err));
+    }
+    if (!o->update || says_something(added)) {
         judge(&o->experiment, added);
     }
     KILN_TRY(kiln_ledger_add_experiment(ledger, &o->experiment, o->update, err));
@@ -119,8 +150,9 @@ static enum kiln_status say(const struct add_options *o, const struct kiln_ledge
     const struct kiln_experiment *e = &o->experiment;
     if (o->record.json) {
         return kiln_out_json(
-                json_pack("{s:s, s:O, s:s?, s:s?}", "ledger", kiln_ledger_name(ledger), "results",
-                        added->rows, "experiment", e->name, "verdict", e->verdict),
+                json_pack("{s:o, s:O, s:s?, s:s?}", "ledger",
+                        kiln_json_text(kiln_ledger_name(ledger), strlen(kiln_ledger_name(ledger))),
+                        "results", added->rows, "experiment", e->name, "verdict", e->verdict),
                 err);
     }
     struct kiln_buf out = {0};

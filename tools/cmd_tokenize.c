@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "common.h"
+#include "lab/save.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "common.h"
 #include "device/sim/sim.h"
 #include "tune_start.h"
@@ -332,23 +331,6 @@ enum kiln_status kiln_out_json(struct json_t *json, struct kiln_err *err) {
         return status;
     }
     return kiln_out_buf(&text, err);
-}
-
-struct json_t *kiln_json_text(const char *bytes, size_t len) {
-    struct kiln_buf clean = {0};
-    for (size_t i = 0; i < len;) {
-        int n = kiln_utf8_len(bytes + i, len - i);
-        if (n > 0) {
-            kiln_buf_append(&clean, bytes + i, (size_t)n);
-            i += (size_t)n;
-        } else {
-            kiln_buf_puts(&clean, "\xef\xbf\xbd"); // U+FFFD for what is no character
-            i++;
-        }
-    }
-    json_t *json = clean.failed ? NULL : json_stringn(clean.data ? clean.data : "", clean.len);
-    kiln_buf_finish(&clean);
-    return json;
 }
 
 struct json_t *kiln_json_ids(const int32_t *ids, size_t len) {

@@ -57,8 +57,7 @@ KILN_MUST_CHECK enum kiln_status kiln_out_buf(struct kiln_buf *buf, struct kiln_
 KILN_MUST_CHECK enum kiln_status kiln_json_print(
         const struct json_t *json, struct kiln_buf *text, struct kiln_err *err);
 
-// JSON values; NULL when out of memory. Bytes that are no UTF-8 become U+FFFD.
-struct json_t *kiln_json_text(const char *bytes, size_t len);
+// A JSON array; NULL when out of memory.
 struct json_t *kiln_json_ids(const int32_t *ids, size_t len);
 
 struct kiln_numbers {

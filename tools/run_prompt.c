@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "device/sim/sim.h"
+#include "lab/save.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -2,6 +2,7 @@
 #include "sim_report.h"
 
 #include "common.h"
+#include "lab/save.h"
 
 #include <inttypes.h>
 #include <string.h>

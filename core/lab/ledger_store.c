@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "lab/ledger_impl.h"
 #include "lab/retry.h"
+#include "lab/save.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -81,21 +82,6 @@ static enum kiln_status look_up(struct kiln_ledger *ledger, const char *sql, con
     return status;
 }
 
-// A string of JSON. What is no UTF-8, which other programs and older versions wrote, becomes a "?":
-// one odd byte must not hide all the rest.
-static json_t *text_json(const char *text) {
-    struct kiln_buf clean = {0};
-    for (size_t left = strlen(text); left > 0;) {
-        int n = kiln_utf8_len(text, left);
-        kiln_buf_append(&clean, n > 0 ? text : "?", n > 0 ? (size_t)n : 1);
-        text += n > 0 ? n : 1;
-        left -= n > 0 ? (size_t)n : 1;
-    }
-    json_t *value = clean.failed ? NULL : json_string(clean.data ? clean.data : "");
-    kiln_buf_finish(&clean);
-    return value;
-}
-
 static json_t *column_json(sqlite3_stmt *statement, int column, const char *name) {
     const char *text = (const char *)sqlite3_column_text(statement, column);
     switch (sqlite3_column_type(statement, column)) {
@@ -113,7 +99,8 @@ static json_t *column_json(sqlite3_stmt *statement, int column, const char *name
         json_t *value = json_loads(text ? text : "", JSON_DECODE_ANY, NULL);
         return value ? value : json_null();
     }
-    return text_json(text ? text : ""); // NULL, no memory, fails the row
+    text = text ? text : "";
+    return kiln_json_text(text, strlen(text)); // NULL, no memory, fails the row
 }
 
 enum kiln_status kiln_ledger_rows(struct kiln_ledger *ledger, sqlite3_stmt *statement,

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "lab/digest.h"
 
 #include <inttypes.h>
@@ -23,6 +24,23 @@ void kiln_save_date(char *text, size_t size) {
     }
 }
 
+struct json_t *kiln_json_text(const char *bytes, size_t len) {
+    struct kiln_buf clean = {0};
+    for (size_t i = 0; i < len;) {
+        int n = kiln_utf8_len(bytes + i, len - i);
+        if (n > 0) {
+            kiln_buf_append(&clean, bytes + i, (size_t)n);
+            i += (size_t)n;
+        } else {
+            kiln_buf_puts(&clean, "\xef\xbf\xbd"); // U+FFFD for what is no character
+            i++;
+        }
+    }
+    json_t *json = clean.failed ? NULL : json_stringn(clean.data ? clean.data : "", clean.len);
+    kiln_buf_finish(&clean);
+    return json;
+}
+
 // ---- Writing ------------------------------------------------------------------------------------
 
 // Adds config and sources under the two names.
@@ -36,7 +54,8 @@ static enum kiln_status add_config(json_t *saved, const struct kiln_save_origin 
     snprintf(hex, sizeof(hex), "%016" PRIx64, digest);
     kiln_config_show(config, &text);
     int failed = text.failed ||
-                 json_object_set_new(saved, text_name, json_string(text.data ? text.data : "")) ||
+                 json_object_set_new(
+                         saved, text_name, kiln_json_text(text.data ? text.data : "", text.len)) ||
                  json_object_set_new(saved, digest_name, json_string(hex));
     kiln_buf_finish(&text);
     return failed ? kiln_err_nomem(err, "a result to be kept") : KILN_STATUS_OK;

@@ -36,6 +36,9 @@ struct kiln_save_origin {
     const struct kiln_config *base; // of a comparison, or NULL
 };
 
+// A JSON string; NULL when out of memory. Bytes that are no UTF-8 become U+FFFD.
+struct json_t *kiln_json_text(const char *bytes, size_t len);
+
 // Now as the documents write it; text: at least 32 bytes.
 void kiln_save_date(char *text, size_t size);
 

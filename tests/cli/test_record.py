@@ -290,6 +290,21 @@ def older_schema_cases(folder, saved):
     db.close()
 
 
+def update_cases(folder):
+    """What an update says of the verdict: nothing where the new results say nothing, else all results do."""
+    ledger = ["--ledger", os.path.join(folder, "updates.db")]
+    files = {name: save(folder, "update-%s.json" % name, value) for name, value in (
+        ("land", ab("2026-11-30T10:00:00Z", "LAND", 4.0)), ("wall", wall("2026-11-30T10:00:01Z", 9.0)),
+        ("pass", gate("2026-11-30T10:00:02Z", "PASS")), ("fail", gate("2026-11-30T10:00:03Z", "FAIL")),
+        ("faster", ab("2026-11-30T10:00:04Z", "LAND", 5.0)))}
+    case("update: begun", ["add", files["land"], "--experiment", "e", *ledger], out="e LANDED")
+    for name, out in (("wall", "e updated"), ("pass", "e updated"), ("fail", "e REVERTED: a gate failed"),
+                      ("faster", "e REVERTED: a gate failed")):
+        case("update: " + name, ["add", files[name], "--experiment", "e", "--update", *ledger], out=out)
+    case("update: all are there", ["show", "e", *ledger], out="verdict +REVERTED.*results +#1 #2 #3 #4 #5\n")
+    case("update: the author's word", ["add", "--experiment", "e", "--update", "--verdict", "LANDED", *ledger], out="e LANDED")
+
+
 def odd_bytes_cases(folder):
     """Text that is no UTF-8, as another program may have written it, hides nothing else."""
     path = os.path.join(folder, "odd.db")
@@ -298,8 +313,9 @@ def odd_bytes_cases(folder):
     with sqlite3.connect(path) as db:
         db.execute("UPDATE experiment SET title = CAST(x'61ff62' AS TEXT) WHERE name = 'odd'")
     db.close()
-    case("odd bytes: list", ["list", "--ledger", path], out="odd +MEAS-ONLY +a\\?b")
-    case("odd bytes: export", ["export", "--ledger", path], out='"a\\?b"')
+    case("odd bytes: a ledger's name", ["list", "--json", "--ledger", os.fsencode(folder) + b"/\xff.db"], out="ledger.: .*\ufffd")
+    case("odd bytes: list", ["list", "--ledger", path], out="odd +MEAS-ONLY +a\ufffdb")
+    case("odd bytes: export", ["export", "--ledger", path], out='"a\ufffdb"')
 
 
 def main():
@@ -313,6 +329,7 @@ def main():
         read_only_cases(folder, saved)
         full_disk_cases(folder, saved)
         older_schema_cases(folder, saved)
+        update_cases(folder)
         odd_bytes_cases(folder)
     return 1 if failures else 0
 
