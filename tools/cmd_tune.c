@@ -428,6 +428,11 @@ static enum kiln_status run_merge(
     char *path = into ? kiln_strdup(into) : kiln_tune_store_default();
     enum kiln_status status = path ? kiln_tune_store_open(&store, path, err)
                                    : kiln_err_nomem(err, "the store's path");
+    if (status == KILN_STATUS_OK && !kiln_tune_store_durable(store)) {
+        status = kiln_err_set(err, KILN_STATUS_FILE,
+                "%s: cannot be written, so there is nothing to merge into; --store names another",
+                path);
+    }
     for (size_t i = 0; i < from.count && status == KILN_STATUS_OK; i++) {
         int64_t added = 0;
         char line[512];

@@ -595,10 +595,12 @@ enum kiln_status kiln_tune_store_merge(
         return kiln_err_nomem(err, "a path");
     }
     enum kiln_status status = KILN_STATUS_OK;
+    int64_t application;
     if (sqlite3_open_v2(path, &from.db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK) {
         status = from.db ? failed(&from, "opening", err) : kiln_err_nomem(err, "a database");
-    } else if (pragma(&from, "PRAGMA application_id") != APPLICATION ||
-               pragma(&from, "PRAGMA user_version") != VERSION) {
+    } else if ((application = pragma(&from, "PRAGMA application_id")) < 0) {
+        status = failed(&from, "reading", err);
+    } else if (application != APPLICATION || pragma(&from, "PRAGMA user_version") != VERSION) {
         status = kiln_err_set(err, KILN_STATUS_FILE,
                 "%s: is no store of tuning results of this version of kiln", path);
     } else {

@@ -191,6 +191,9 @@ def stores(folder):
         check("shard %d: its half, no final" % i, problem["measured"] == 2 and not problem["final"], problem)
     merged = run("tune", "merge", *shards, "--store", os.path.join(folder, "tune.db"))
     check("merge: two of each", merged.returncode == 0 and merged.stdout.count(": 2 results") == 2, merged.stdout)
+    refused = run("tune", "merge", shards[0], "--store", folder)
+    check("merge: into what cannot be written is an error", refused.returncode == 3 and not refused.stdout
+          and "nothing to merge into" in refused.stderr, refused)
     problem = document("merged", tune(folder, "--json", *space))
     check("merged: nothing is measured, the final is played", problem["measured"] == 0 and problem["known"] == 4
           and len(problem["final"]) == 4, problem)
