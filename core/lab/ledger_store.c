@@ -327,7 +327,10 @@ static enum kiln_status write_experiment(struct kiln_ledger *ledger,
             " base, change, provenance, figures) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)";
     static const char change[] =
             "UPDATE experiment SET date = coalesce(?2, date), title = coalesce(?3, title),"
-            " verdict = coalesce(?4, verdict), why = coalesce(?5, why), slot = coalesce(?6, slot),"
+            " verdict = coalesce(?4, verdict), slot = coalesce(?6, slot),"
+            // why it was taken back says nothing of one that is not
+            " why = CASE WHEN ?5 IS NULL AND ?4 != 'REVERTED' AND verdict = 'REVERTED' THEN NULL"
+            " ELSE coalesce(?5, why) END,"
             " mechanism = coalesce(?7, mechanism), retry = coalesce(?8, retry),"
             " note = coalesce(?9, note), base = coalesce(?10, base),"
             " change = coalesce(?11, change), provenance = coalesce(?12, provenance),"

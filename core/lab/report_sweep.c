@@ -4,6 +4,7 @@
 // and the T4 schema that tuners share (results: configuration, invalidity, measurements).
 #include "lab/report_impl.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "lab/ledger_impl.h"
 
@@ -302,6 +303,9 @@ static void add_problem(struct kiln_report *report, const struct kiln_report_sou
     choose_axes(candidates, source->keys, axes);
     if (axes[0].n > 0 && axes[1].n > 0) {
         draw_map(report, source, candidates, axes, kiln_json_string(problem, "problem", ""));
+    } else if (source->keys) {
+        kiln_log(KILN_LOG_WARN, "%s: no candidate has a key %s, so no map is drawn", source->name,
+                axes[0].n == 0 ? axes[0].name : axes[1].name);
     }
     list_candidates(report, source, candidates);
 }

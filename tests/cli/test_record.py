@@ -303,6 +303,8 @@ def update_cases(folder):
         case("update: " + name, ["add", files[name], "--experiment", "e", "--update", *ledger], out=out)
     case("update: all are there", ["show", "e", *ledger], out="verdict +REVERTED.*results +#1 #2 #3 #4 #5\n")
     case("update: the author's word", ["add", "--experiment", "e", "--update", "--verdict", "LANDED", *ledger], out="e LANDED")
+    shown = case("update: landed", ["show", "e", *ledger], out="verdict +LANDED")
+    check("update: no reason to have it back any more", "why" not in shown, shown)
 
 
 def odd_bytes_cases(folder):

@@ -157,6 +157,7 @@ def kinds(files):
         check(name + ": its figures", wanted in Page(run(files[name])).cells)
     drawn = Page(run(files["sweep"], "--keys", "FA_KPAD,FA_TKV")).cells
     check("sweep: over the keys asked for", "FA_TKV \\ FA_KPAD" in drawn, drawn[:9])
+    run(files["sweep"], "--keys", "FA_KPAD,FA_TVK", err="no candidate has a key FA_TVK")
     run(files["sweep"], "--keys", "FA_KPAD", code=2, err="two keys")
 
 
