@@ -228,6 +228,7 @@ static enum kiln_status take(
     }
     if (claimed != KILN_TUNE_CLAIMED) {
         entry->known = claimed == KILN_TUNE_KNOWN;
+        entry->elsewhere = claimed == KILN_TUNE_TAKEN;
         sweep->problem->known += (size_t)entry->known;
         return kiln_tune_strategy_note(
                 sweep->strategy, candidate, time_of(sweep->tune, &entry->result), err);
@@ -694,6 +695,20 @@ static enum kiln_status sweep_problem(struct sweep *sweep, struct kiln_err *err)
     return status;
 }
 
+// What the budget ended before it was measured is as if nobody had looked at it.
+static void forget_unfinished(struct kiln_tune_problem *problem) {
+    size_t n = 0;
+    for (size_t i = 0; i < problem->n_entries; i++) {
+        struct kiln_tune_entry *entry = problem->entries[i];
+        if (entry->result.state != KILN_TUNE_RUNNING || entry->elsewhere) {
+            problem->entries[n++] = entry;
+        } else if (problem->base == entry) {
+            problem->base = NULL;
+        }
+    }
+    problem->n_entries = n;
+}
+
 static void count_states(struct kiln_tune_problem *problem) {
     for (size_t i = 0; i < problem->n_entries; i++) {
         problem->counts[problem->entries[i]->result.state]++;
@@ -708,6 +723,7 @@ static enum kiln_status run_problem(struct sweep *sweep, struct kiln_err *err) {
     struct kiln_err ignored = {0};
     (void)!kiln_tune_store_release(sweep->params->store, &ignored);
     sweep->problem->seconds = kiln_clock_seconds() - start;
+    forget_unfinished(sweep->problem);
     count_states(sweep->problem);
     for (size_t i = 0; sweep->cases && i < sweep->problem->space.n_parts; i++) {
         kiln_op_case_finish(&sweep->cases[i]);

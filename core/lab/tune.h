@@ -65,6 +65,7 @@ struct kiln_tune_entry { // a candidate that was looked at
     struct kiln_geometry geometry; // of these
     char sources[20];              // digest
     int known;                     // the store had it
+    int elsewhere;                 // another process was at it
     struct kiln_tune_result result;
 };
 

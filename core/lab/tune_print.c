@@ -100,11 +100,12 @@ static void put_counts(const struct kiln_tune_problem *problem, struct kiln_buf 
                     kiln_tune_state_name((enum kiln_tune_state)state));
         }
     }
+    size_t own = problem->n_entries - problem->known - problem->counts[KILN_TUNE_RUNNING];
     kiln_buf_printf(text,
-            "; %zu measured now, %zu known before, %.1f s (%.2f candidates a second)\n",
-            problem->measured, problem->known, problem->seconds,
-            problem->seconds > 0 ? (double)(problem->n_entries - problem->known) / problem->seconds
-                                 : 0);
+            "%s; %zu measured now, %zu known before, %.1f s (%.2f candidates a second)\n",
+            problem->n_entries == 0 ? " the budget ended before the first" : "", problem->measured,
+            problem->known, problem->seconds,
+            problem->seconds > 0 ? (double)own / problem->seconds : 0);
 }
 
 void kiln_tune_print(const struct kiln_tune *tune, struct kiln_buf *text) {

@@ -111,6 +111,17 @@ def kept_winners(folder, out):
           and "no faster any more" in stderr, (gone, stderr))
 
 
+def budget(folder):
+    """What the budget ended is neither counted nor known, and none at all is no success."""
+    result = run("tune", "matmul.q4_1.prefill", "--device", "cpu", "-t", "1", "--shape", "m=512,n=2048,k=2048", "--budget",
+                 "0.1", "--timeout", "60", "--store", os.path.join(folder, "budget.db"), "--out", "-", "--json")
+    problem = document("budget", result, result.returncode)
+    finished_ones = problem["counts"].get("ok", 0)
+    check("budget: nothing is running any more", problem["counts"].get("running") == 0 and problem["cut"]
+          and len(problem["candidates"]) == problem["measured"] == finished_ones < 3, problem)
+    check("budget: exit code", result.returncode == (0 if finished_ones else 1), result.returncode)
+
+
 def wall(folder):
     """What wins alone is written only where it wins in the model too, whichever of the two this machine finds."""
     out = os.path.join(folder, "wall.ini")
@@ -283,7 +294,7 @@ def at_start(folder):
           untuned.stderr)
 
 
-for case in (illnesses, winner, wall, ties, kills, many, stores, formats, at_start):
+for case in (illnesses, winner, budget, wall, ties, kills, many, stores, formats, at_start):
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["KILN_CACHE_DIR"] = os.path.join(scratch, "cache")
         case(scratch)
