@@ -4,6 +4,7 @@
 // such line. A block holds the section of one problem and says how it was found.
 #include "lab/tune.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "lab/save.h"
 
@@ -204,6 +205,24 @@ static void put_block(const struct kiln_tune *tune, const struct kiln_tune_probl
     }
 }
 
+// Problems that no condition tells apart (by keys in the cache, by a window) all get what one of
+// them wants.
+static void warn_of_same(const struct kiln_tune *tune, const struct kiln_tune_problem *problem) {
+    for (size_t i = 0; i < tune->n_problems; i++) {
+        const struct kiln_tune_problem *other = &tune->problems[i];
+        if (other != problem && other->winner && same_but_rows(problem, other) &&
+                other->shape.m == problem->shape.m &&
+                (other->winner->part->variant != problem->winner->part->variant ||
+                        memcmp(other->winner->values, problem->winner->values,
+                                sizeof(other->winner->values)) != 0)) {
+            kiln_log(KILN_LOG_WARN,
+                    "%s: no condition tells %s from %s, which want different tiles: the section "
+                    "is for both",
+                    tune->params->slot, problem->name, other->name);
+        }
+    }
+}
+
 // What is written must load: on top of the defaults, against the plugins that are here.
 static enum kiln_status check(
         const struct kiln_tune *tune, const struct kiln_buf *text, struct kiln_err *err) {
@@ -233,6 +252,7 @@ enum kiln_status kiln_tune_ini(const struct kiln_tune *tune, const char *before,
     keep_others(tune, before, *sections, text);
     for (size_t i = 0, number = 0; i < tune->n_problems; i++) {
         if (has_section(&tune->problems[i])) {
+            warn_of_same(tune, &tune->problems[i]);
             put_block(tune, &tune->problems[i], number++, text);
         }
     }
