@@ -298,6 +298,7 @@ static enum kiln_status put_values(
             {rows}, {past}, {past + rows}, {1}, {ids[0]}, {past}};
     KILN_TRY(dev->ops->upload(dev, values[KILN_VALUE_SINGLE], single, sizeof(single), err));
     engine->head_rows = 1;
+    engine->rt->kv_len = past + rows;
     if (n == 1) { // its schedules read the single ones
         return KILN_STATUS_OK;
     }

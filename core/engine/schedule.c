@@ -307,6 +307,7 @@ static void show(const struct kiln_schedule *s, const struct kiln_step *step, st
             .planned = step->planned,
             .layer = step->layer,
             .head = s->part == KILN_PART_HEAD,
+            .kv_len = s->runtime->kv_len,
             .problem = &view->problem,
             .operands = view->operands};
 }

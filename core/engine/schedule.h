@@ -47,8 +47,9 @@ struct kiln_trace_step {
     const char *slot, *plugin, *variant;
     const struct kiln_geometry *geometry;
     const struct kiln_planned *planned;
-    int32_t layer; // -1: outside the layers
-    int head;      // of the head, whose rows are those with logits wanted
+    int32_t layer;  // -1: outside the layers
+    int head;       // of the head, whose rows are those with logits wanted
+    int64_t kv_len; // keys in the cache when this pass is over
     // What was planned, and where its operands lie on the device: by op * KILN_PREPARE_OPERANDS +
     // enum kiln_operand, NULL: absent. Valid during the call.
     const struct kiln_problem *problem;
@@ -87,6 +88,7 @@ struct kiln_runtime {
     void **kv;                      // (2 * L): K and V of each layer
     void *rope[2];                  // f32 tables on the device
     void *values[KILN_VALUE_COUNT]; // i32
+    int64_t kv_len;                 // what KILN_VALUE_KV_LEN holds
     int no_graph;                   // queue every launch, record none
     const struct kiln_trace *trace; // or NULL
     uint64_t said[64];              // hashes of the messages that were logged once

@@ -6,6 +6,7 @@
 #include "device/sim/sim.h"
 #include "lab/op_case_impl.h"
 #include "lab/stats.h"
+#include "lab/work.h"
 #include "model/dtype.h"
 #include "model/quant.h"
 #include "plugin/describe.h"
@@ -23,6 +24,8 @@ struct running {
     struct kiln_solo *solo;
     struct kiln_bind_query query;
     struct kiln_buf passed_over;
+    const struct kiln_problem *problem; // what the solo was planned for
+    int64_t keys;                       // in its cache; -1: it has none
 };
 
 // ---- What it is bound to ------------------------------------------------------------------------
@@ -42,6 +45,24 @@ static enum kiln_status next_binding(struct running *r, unsigned skip,
     }
     return kiln_err_set(err, KILN_STATUS_CONFIG, "%s: nothing takes this call: %s", r->query.slot,
             r->passed_over.data ? r->passed_over.data : "no variant is bound");
+}
+
+// A count of an op that lives on the device, by the operand; -1: the op has none.
+static int64_t count_in(const void *const *data, uint32_t op, uint32_t operand) {
+    int32_t value = -1;
+    const void *at = data[(size_t)op * KILN_SOLO_OPERANDS + operand];
+    if (at) {
+        memcpy(&value, at, sizeof(value));
+    }
+    return value;
+}
+
+static int64_t keys_of(const struct kiln_problem *problem, const void *const *data) {
+    int64_t keys = -1;
+    for (uint32_t op = 0; op < problem->n_ops && keys < 0; op++) {
+        keys = count_in(data, op, KILN_OPERAND_KV_LEN);
+    }
+    return keys;
 }
 
 // *solo NULL: the variant declined, and why is noted.
@@ -69,6 +90,8 @@ static enum kiln_status create(struct running *r, const struct kiln_binding *bin
         pass_over(r, binding, reason.text);
     } else {
         r->result->binding = binding;
+        r->problem = problem;
+        r->keys = keys_of(problem, data);
     }
     return KILN_STATUS_OK;
 }
@@ -87,9 +110,10 @@ static enum kiln_status describe(struct running *r, struct kiln_err *err) {
             kiln_buf_printf(&text, " x %u threads, %u bytes of shared memory",
                     launch->block[0] * launch->block[1] * launch->block[2], launch->shared_bytes);
         }
-        result->flops += launch->flops;
-        result->bytes += launch->bytes_read + launch->bytes_written;
     }
+    const struct kiln_work work = kiln_work_of(planned, r->problem, r->keys);
+    result->flops = work.flops;
+    result->bytes = work.bytes;
     result->prepared_bytes = kiln_solo_prepared_bytes(r->solo);
     result->launches = kiln_buf_take(&text);
     if (r->passed_over.len) {
@@ -214,6 +238,7 @@ static enum kiln_status run_shape(
         status = judge_and_time(r, &c, err);
     }
     kiln_op_case_finish(&c);
+    r->problem = NULL; // was the case's
     return status;
 }
 
@@ -229,16 +254,6 @@ enum kiln_status kiln_op_run(const struct kiln_op_setup *setup, const char *slot
 }
 
 // ---- From a capture -----------------------------------------------------------------------------
-
-// The value of a count that lives on the device, as captured.
-static int64_t count_of(const struct kiln_captured *c, uint32_t op, uint32_t operand) {
-    int32_t value = -1;
-    const void *data = c->data[(size_t)op * KILN_SOLO_OPERANDS + operand];
-    if (data) {
-        memcpy(&value, data, sizeof(value));
-    }
-    return value;
-}
 
 static double element(const struct kiln_tensor *tensor, const uint8_t *at) {
     if (tensor->dtype == KILN_DTYPE_F32) {
@@ -333,7 +348,7 @@ static enum kiln_status compare(
             const struct kiln_tensor *tensor = c->problem.ops[op]->operands[i];
             const void *want = c->after[(size_t)op * KILN_SOLO_OPERANDS + tensor->operand];
             uint32_t by = tensor->bound_dims & 2 ? tensor->bound_by[1] : 0;
-            int64_t used = by ? count_of(c, op, by) : -1;
+            int64_t used = by ? count_in(c->data, op, by) : -1;
             int64_t rows = used >= 0 && used < tensor->dims[1] ? used : tensor->dims[1];
             if (!want) {
                 continue;
@@ -371,7 +386,7 @@ static enum kiln_status judge_captured(
 
 static enum kiln_status run_captured(
         struct running *r, const struct kiln_captured *c, const char *how, struct kiln_err *err) {
-    int64_t used = count_of(c, 0, KILN_OPERAND_N_TOKENS);
+    int64_t used = count_in(c->data, 0, KILN_OPERAND_N_TOKENS);
     ask(r, c->problem.slot, &c->problem);
     r->query.m = used > 0 ? used : r->query.m;
     r->query.role = c->problem.ops[0]->role;

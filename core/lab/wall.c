@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "engine/schedule.h"
 #include "lab/health.h"
+#include "lab/work.h"
 #include "plugin/schema.h"
 
 #include <math.h>
@@ -121,12 +122,10 @@ static enum kiln_status keep_busy(struct recorder *r, struct kiln_err *err) {
 }
 
 static void count_work(struct kiln_wall_slice *slice, const struct kiln_trace_step *step) {
+    const struct kiln_work work = kiln_work_of(step->planned, step->problem, step->kv_len);
     slice->steps++;
-    for (uint32_t i = 0; i < step->planned->n_launches; i++) {
-        const struct kiln_launch *launch = &step->planned->launches[i].record;
-        slice->flops += launch->flops;
-        slice->bytes += launch->bytes_read + launch->bytes_written;
-    }
+    slice->flops += work.flops;
+    slice->bytes += work.bytes;
 }
 
 static enum kiln_status on_step(

@@ -220,6 +220,10 @@ def wall_cases(folder):
     slots = {s["slot"]: s for s in wall.get("slices", [])}
     check("wall: every op", {"embed", "norm", "rope_kv", "attention.prefill", "activation", "matmul.q8_0.prefill"} <=
           set(slots) and slots["norm"]["steps"] > 1, result)
+    wide, _ = document("wall: a wide context", [*shape, "-c", "48"], 0)
+    work = [sum(s["tflop_s"] * s["ms"] for s in doc.get("slices", []) if s["slot"] == "attention.prefill")
+            for doc in (wall, wide)]
+    check("wall: keys that are not there are no work", work[0] > 0 and abs(work[1] / work[0] - 1) < 1e-9, work)
     lever = wall.get("levers", [{}])[0]
     check("wall: a lever's value is share times magnitude",
           lever and abs(lever["ceiling_pct"] + 0.11 * slots["attention.prefill"]["share_pct"]) < 1e-9

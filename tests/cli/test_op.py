@@ -111,6 +111,15 @@ with open(at("call1/capture.json"), encoding="utf-8") as file:
     described = json.load(file)
 check("the role was asked for", described["ops"][0]["role"] == "ffn_down" and described["layer"] == 0, described)
 
+# The cache holds the whole context; the call saw the keys that were in it.
+with open(at("call0/op0_kv_len.bin"), "rb") as file:
+    keys = struct.unpack("<i", file.read(4))[0]
+with open(at("call0/capture.json"), encoding="utf-8") as file:
+    call = json.load(file)["ops"][0]
+row = op("--from", at("call0"), "--device", "cpu", "-r", "0")["results"][0]
+check("work is counted of the keys that are there", row["flops"] == 4 * keys * (keys + 1) / 2 * call["n_heads"] *
+      call["head_size"], (row["flops"], keys, call["n_heads"], call["head_size"]))
+
 # An index that points outside, as in a file made by hand.
 shutil.copytree(at("call5"), at("index"))
 with open(at("index/op0_ids.bin"), "r+b") as file:
