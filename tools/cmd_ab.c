@@ -282,6 +282,7 @@ static enum kiln_status run(
     if (done) {
         return KILN_STATUS_OK;
     }
+    KILN_TRY(kiln_save_check(o.save, err));
     if (o.history) {
         return replay(&o, err);
     }

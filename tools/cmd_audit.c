@@ -90,8 +90,9 @@ static enum kiln_status audit_side(
 static json_t *document(const struct audit_run *run) {
     const struct kiln_audit *base = &run->sides[0].audit, *change = &run->sides[1].audit;
     json_t *rows = run->diff ? kiln_audit_diff_json(base, change) : kiln_audit_json(base);
-    return json_pack("{s:o, s:I, s:s, s:s?}", run->diff ? "diff" : "kernels", rows, "tokens",
-            (json_int_t)run->tokens, "model", run->common.model ? run->common.model : "7b sample",
+    const char *model = run->common.model ? run->common.model : "7b sample";
+    return json_pack("{s:o, s:I, s:o, s:s?}", run->diff ? "diff" : "kernels", rows, "tokens",
+            (json_int_t)run->tokens, "model", kiln_json_text(model, strlen(model)),
             "registers_unknown", base->no_compiler);
 }
 
@@ -167,6 +168,7 @@ static enum kiln_status audit(struct audit_run *run, struct kiln_err *err) {
         return kiln_err_set(err, KILN_STATUS_USAGE,
                 "kiln audit --diff takes two files, BASE.ini and CHANGE.ini, and then slots");
     }
+    KILN_TRY(kiln_save_check(run->save, err));
     if (run->ncu_file) {
         KILN_TRY(kiln_ncu_read(run->ncu_file, &run->ncu, err));
     }

@@ -232,6 +232,7 @@ static enum kiln_status run(
     if (done) {
         return KILN_STATUS_OK;
     }
+    KILN_TRY(kiln_save_check(o.save, err));
     if (!o.prompts) {
         return kiln_err_set(err, KILN_STATUS_USAGE, "--prompts FILE names the prompts");
     }

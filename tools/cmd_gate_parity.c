@@ -200,6 +200,7 @@ static enum kiln_status run(
     if (done) {
         return KILN_STATUS_OK;
     }
+    KILN_TRY(kiln_save_check(o.save, err));
     for (size_t i = 0; i < o.slots.count; i++) {
         KILN_TRY(kiln_slot_check(o.slots.items[i], 1, err));
     }

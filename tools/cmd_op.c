@@ -168,6 +168,7 @@ static enum kiln_status check(const struct op_run *run, struct kiln_err *err) {
 
 static enum kiln_status op(struct op_run *run, struct kiln_err *err) {
     KILN_TRY(check(run, err));
+    KILN_TRY(kiln_save_check(run->save, err));
     if (run->from) {
         KILN_TRY(kiln_captured_read(&run->captured, run->from, err));
     }

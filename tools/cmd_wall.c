@@ -44,10 +44,10 @@ static json_t *document(const struct wall_options *o, const struct kiln_session 
         json_array_append_new(slices, slice_json(wall, &wall->slices[i]));
     }
     return json_pack(
-            "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:s, "
+            "{s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:s, "
             "s:o}",
             "date", date, "device", session->dev->id, "device_name", session->dev->desc.name,
-            "model", o->common.model, "weight_bytes",
+            "model", kiln_json_text(o->common.model, strlen(o->common.model)), "weight_bytes",
             (json_int_t)kiln_model_weight_bytes(session->model), "n_prompt",
             (json_int_t)o->params.load.n_prompt, "n_gen", (json_int_t)o->params.load.n_gen,
             "n_depth", (json_int_t)o->params.load.depth, "runs", (json_int_t)wall->runs, "wall_ms",
@@ -259,6 +259,7 @@ static enum kiln_status run(
     if (done) {
         return KILN_STATUS_OK;
     }
+    KILN_TRY(kiln_save_check(o.save, err));
     if (o.params.load.n_gen > 0) {
         o.params.load.n_prompt = 0;
     }

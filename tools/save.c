@@ -1,6 +1,7 @@
 // save: envelopes of results.
 #include "save.h"
 
+#include "base/file.h"
 #include "lab/health.h"
 #include "lab/save.h"
 
@@ -9,6 +10,10 @@
 
 const char *kiln_grade_of(const struct kiln_dev *dev) {
     return strncmp(dev->id, "sim", 3) == 0 ? "simulated" : "measured";
+}
+
+enum kiln_status kiln_save_check(const char *path, struct kiln_err *err) {
+    return path ? kiln_file_check_write(path, err) : KILN_STATUS_OK;
 }
 
 enum kiln_status kiln_save_of(const char *kind, const struct kiln_dev *dev,

@@ -14,6 +14,9 @@ struct json_t;
                 "keep the result, and what it was taken of, as JSON", 0, 0 \
     }
 
+// Whether --save could be kept, asked before anything is measured; path NULL: nothing is to be.
+KILN_MUST_CHECK enum kiln_status kiln_save_check(const char *path, struct kiln_err *err);
+
 // The envelope (lab/save.h) of a result taken on an open device; takes `result`. base: of a
 // comparison, else NULL. The caller owns *saved.
 KILN_MUST_CHECK enum kiln_status kiln_save_of(const char *kind, const struct kiln_dev *dev,

@@ -2,6 +2,7 @@
 #include "base/buf.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -67,4 +68,17 @@ char *kiln_buf_take(struct kiln_buf *buf) {
 void kiln_buf_finish(struct kiln_buf *buf) {
     kiln_free(buf->data);
     *buf = (struct kiln_buf){0};
+}
+
+void kiln_buf_put_clean(struct kiln_buf *buf, const char *bytes, size_t len) {
+    for (size_t i = 0; i < len;) {
+        int n = kiln_utf8_len(bytes + i, len - i);
+        if (n > 0) {
+            kiln_buf_append(buf, bytes + i, (size_t)n);
+            i += (size_t)n;
+        } else {
+            kiln_buf_puts(buf, "\xef\xbf\xbd");
+            i++;
+        }
+    }
 }

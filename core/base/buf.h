@@ -21,4 +21,7 @@ void kiln_buf_clear(struct kiln_buf *buf); // empty, memory and failure flag kep
 char *kiln_buf_take(struct kiln_buf *buf);
 void kiln_buf_finish(struct kiln_buf *buf);
 
+// Appends text of which nobody knows that it is UTF-8, such as a path: what is none becomes U+FFFD.
+void kiln_buf_put_clean(struct kiln_buf *buf, const char *bytes, size_t len);
+
 #endif

@@ -3,7 +3,6 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "lab/digest.h"
 
 #include <inttypes.h>
@@ -26,16 +25,7 @@ void kiln_save_date(char *text, size_t size) {
 
 struct json_t *kiln_json_text(const char *bytes, size_t len) {
     struct kiln_buf clean = {0};
-    for (size_t i = 0; i < len;) {
-        int n = kiln_utf8_len(bytes + i, len - i);
-        if (n > 0) {
-            kiln_buf_append(&clean, bytes + i, (size_t)n);
-            i += (size_t)n;
-        } else {
-            kiln_buf_puts(&clean, "\xef\xbf\xbd"); // U+FFFD for what is no character
-            i++;
-        }
-    }
+    kiln_buf_put_clean(&clean, bytes, len);
     json_t *json = clean.failed ? NULL : json_stringn(clean.data ? clean.data : "", clean.len);
     kiln_buf_finish(&clean);
     return json;

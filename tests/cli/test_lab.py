@@ -244,7 +244,20 @@ def wall_cases(folder):
     with open(saved, "w", encoding="ascii") as out:
         out.write("{}")
     case("wall: not a wall", [*shape, "--against", saved], 3, err="kiln wall --save")
-    case("wall: cannot be kept", [*shape, "--save", os.path.join(folder, "no/such/file")], 3, err="no/such/file")
+    late = case("wall: cannot be kept", [*shape, "--save", os.path.join(folder, "no/such/file")], 3, err="no/such/file")
+    check("wall: which is said before anything is measured", not late.stdout, late.stdout)
+    late = case("ab: cannot be kept", ["ab", os.devnull, os.devnull, "-m", model, "--device", "cpu", "-p", "16", "--save", folder],
+                3, err="is a directory")
+    check("ab: which is said before anything is measured", not late.stdout, late.stdout)
+    bytes_only = os.path.join(folder, b"m\xff.gguf".decode(errors="surrogateescape"))
+    os.symlink(model, bytes_only)
+    config = os.path.join(folder, b"c\xff.ini".decode(errors="surrogateescape"))
+    with open(config, "w", encoding="ascii") as out:
+        out.write("[norm]\nvariant = exact\n")
+    wall, result = document("wall: names that are no UTF-8", ["wall", "-m", bytes_only, "--device", "cpu", "-p", "16", "-r", "1",
+                                                             "--config", config, "--save", saved], 0)
+    kept("wall: names that are no UTF-8", saved, "wall", result)
+    check("wall: names that are no UTF-8, as they can be told", wall.get("model", "").endswith("m\ufffd.gguf"), result)
 
 
 def nan_cases(folder, base):
