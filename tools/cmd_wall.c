@@ -2,6 +2,7 @@
 #include "cmd.h"
 
 #include "common.h"
+#include "config/slot.h"
 #include "lab/save.h"
 #include "lab/wall.h"
 #include "save.h"
@@ -9,9 +10,14 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum {
+    MOST_APART = 1 // percent that the slices may miss the wall by
+};
 
 struct wall_options {
     struct kiln_common common;
@@ -87,6 +93,19 @@ static void print_clock(const struct kiln_wall *wall, struct kiln_buf *out) {
     }
 }
 
+// The slices come from runs with marks, the wall from those without.
+static void warn_if_apart(const struct kiln_wall *wall) {
+    const double apart = 100 * (wall->traced / wall->wall - 1);
+    if (fabs(apart) > MOST_APART) {
+        fprintf(stderr,
+                "runs with marks took %+.1f %% of the wall beside what a mark costs (steps queued "
+                "one by "
+                "one, or a machine that is not quiet): shares and levers are off by as much, more "
+                "runs (-r) narrow it\n",
+                apart);
+    }
+}
+
 static enum kiln_status print_wall(const struct wall_options *o, const struct kiln_session *session,
         const struct kiln_wall *wall, struct kiln_err *err) {
     struct kiln_buf out = {0};
@@ -100,8 +119,8 @@ static enum kiln_status print_wall(const struct wall_options *o, const struct ki
         print_slice(session, wall, &wall->slices[i], &out);
     }
     print_line(wall, wall->host, "host, and between the parts of a pass", &out);
-    print_line(wall, wall->wall - wall->traced,
-            "what the marks cost between steps, taken off again", &out);
+    print_line(wall, wall->wall - wall->traced, "what runs with marks take beside, taken off again",
+            &out);
     print_line(wall, wall->wall, "wall", &out);
     print_clock(wall, &out);
     return kiln_out_buf(&out, err);
@@ -184,6 +203,7 @@ static enum kiln_status show(const struct wall_options *o, const struct kiln_ses
     if (!o->common.json) {
         KILN_TRY(print_wall(o, session, wall, err));
     }
+    warn_if_apart(wall);
     KILN_TRY(add_levers(o, wall, levers, err));
     if (other) {
         KILN_TRY(kiln_wall_compare(other, wall, kept, o->common.json, err));
@@ -221,14 +241,17 @@ static enum kiln_status check(const struct wall_options *o, struct kiln_err *err
     double percent;
     for (size_t i = 0; i < o->levers.count; i++) {
         KILN_TRY(read_lever(o->levers.items[i], slot, sizeof(slot), &percent, err));
+        if (kiln_slot_check(slot, 0, err) != KILN_STATUS_OK) {
+            kiln_err_prefix(err, "--lever: ");
+            return KILN_STATUS_USAGE;
+        }
     }
     return KILN_STATUS_OK;
 }
 
 static enum kiln_status run(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
-    struct wall_options o = {
-            .params = {.load = {.n_prompt = 512}, .runs = 5}, .kernels = "llama.cpp", .passes = 1};
+    struct wall_options o = {.params = {.load = {.n_prompt = 512}, .runs = 5}};
     kiln_common_init(&o.common);
     int done;
     const struct kiln_opt table[] = {
@@ -265,6 +288,10 @@ static enum kiln_status run(
     }
     KILN_TRY(check(&o, err));
     struct kiln_wall_other *other = NULL;
+    if (!o.against && (o.kernels || o.passes)) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "--kernels and --passes are for a profile, and --against names none");
+    }
     if (o.against) {
         KILN_TRY(kiln_wall_other_read(o.against, o.kernels, o.passes, &other, err));
     }

@@ -43,7 +43,11 @@ static enum kiln_status read_other(
     KILN_TRY(is_json(other->path, &json, err));
     if (!json) {
         KILN_TRY(kiln_profile_read(other->path, &other->profile, err));
-        return kiln_kernel_map_read(kernels, &other->map, err);
+        return kiln_kernel_map_read(kernels ? kernels : "llama.cpp", &other->map, err);
+    }
+    if (kernels || other->passes) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "--kernels and --passes are for a profile, and %s is a wall", other->path);
     }
     KILN_TRY(kiln_save_read(other->path, &other->saved, err));
     // Refused before anything is measured: an empty wall compares with every table.
@@ -250,7 +254,7 @@ enum kiln_status kiln_wall_compare(const struct kiln_wall_other *other,
                                       ? kiln_against_saved(wall, kiln_save_result(other->saved),
                                                 other->path, &against, err)
                                       : kiln_against_profile(wall, &other->profile, other->map,
-                                                other->passes, &against, err);
+                                                other->passes ? other->passes : 1, &against, err);
     if (status == KILN_STATUS_OK) {
         json_t *document = against_json(other, &against, wall);
         status = document && json_object_set_new(

@@ -10,7 +10,8 @@ struct json_t;
 struct kiln_wall_other; // an older wall, or a profile with its table of kernels
 
 // path: what --save wrote, a --json document, or a profile (lab/profile.h), told apart by the first
-// byte. kernels: the table for a profile (lab/kernel_map.h). The caller owns *other.
+// byte. Of a profile, and an error of a wall: kernels: the table (lab/kernel_map.h), NULL: that of
+// llama.cpp; passes: how often it ran the workload, 0: once. The caller owns *other.
 KILN_MUST_CHECK enum kiln_status kiln_wall_other_read(const char *path, const char *kernels,
         int64_t passes, struct kiln_wall_other **other, struct kiln_err *err);
 void kiln_wall_other_destroy(struct kiln_wall_other *other); // NULL is fine

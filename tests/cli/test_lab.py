@@ -239,7 +239,11 @@ def wall_cases(folder):
          err="stale: its n_prompt", out="decode of 2 tokens")
     check("wall: marks have a cost, a CPU no clock", wall["mark_us"] > 0 and wall["sm_mhz"] == wall["full_sm_mhz"] == 0
           and wall["capped"] == 0, result)
-    case("wall: no such slice", [*shape, "--lever", "attention.perfil=-11%"], 2, err="there are .*attention.prefill")
+    case("wall: no such slice", [*shape, "--lever", "attention.decode=-11%"], 2, err="there are .*attention.prefill")
+    late = case("wall: no such slot", [*shape, "--lever", "attention.perfil=-11%"], 2, err="--lever: .*did you mean 'prefill'")
+    check("wall: which is said before anything is measured", not late.stdout, late.stdout)
+    for words in (["--kernels", "kiln"], ["--passes", "2"], ["--against", saved, "--kernels", "kiln"]):
+        case("wall: no profile for " + " ".join(words), [*shape, *words], 2, err="profile")
     case("wall: bad lever", [*shape, "--lever", "attention.prefill"], 2, err="--lever takes SLOT=PERCENT")
     with open(saved, "w", encoding="ascii") as out:
         out.write("{}")
