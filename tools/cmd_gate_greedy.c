@@ -144,6 +144,25 @@ static enum kiln_status print_case(const struct kiln_twin *twin, size_t prompt, 
     return kiln_out_buf(&out, err);
 }
 
+// Fewer tokens than -n would pass for as many.
+static enum kiln_status check_room(const struct greedy_options *o, const struct kiln_twin *twin,
+        const struct kiln_prompts *prompts, struct kiln_err *err) {
+    int64_t ctx = kiln_engine_ctx(twin->engine[KILN_SIDE_BASE]);
+    int64_t other = kiln_engine_ctx(twin->engine[KILN_SIDE_CHANGE]);
+    ctx = other < ctx ? other : ctx;
+    for (size_t i = 0; i < prompts->count; i++) {
+        int64_t n = (int64_t)prompts->items[i].len + o->n - 1; // the last one is not fed
+        if (n > ctx) {
+            return kiln_err_set(err, KILN_STATUS_USAGE,
+                    "prompt %zu: its %zu tokens and the %" PRId64
+                    " of -n do not fit the context of "
+                    "%" PRId64 "; -c %" PRId64 " is enough",
+                    i, prompts->items[i].len, o->n, ctx, n);
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
 static enum kiln_status run_prompts(const struct greedy_options *o, struct kiln_twin *twin,
         const struct kiln_prompts *prompts, struct kiln_gate_tally *tally, struct kiln_err *err) {
     for (size_t i = 0; i < prompts->count; i++) {
@@ -192,6 +211,9 @@ static enum kiln_status judge(
     struct kiln_gate_tally tally;
     json_t *extra = NULL;
     enum kiln_status status = kiln_gate_start_twin(&tally, &prompts, run, o->prompts, o->save, err);
+    if (status == KILN_STATUS_OK) {
+        status = check_room(o, twin, &prompts, err);
+    }
     if (status == KILN_STATUS_OK) {
         status = announce(twin, &extra, err);
     }

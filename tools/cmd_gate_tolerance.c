@@ -50,7 +50,9 @@ static void print_closeness(
             c->kl_mean, c->kl_max, 100 * expm1(c->nll_diff), 100 * c->nll_error);
 }
 
-static enum kiln_status print_sum(const struct kiln_tolerance *sum, struct kiln_err *err) {
+// several: prompts with bounds of their own.
+static enum kiln_status print_sum(
+        const struct kiln_tolerance *sum, int several, struct kiln_err *err) {
     struct kiln_buf out = {0};
     kiln_buf_puts(&out,
             "| against the base | rows | largest logit difference | argmax flips | above the "
@@ -63,8 +65,9 @@ static enum kiln_status print_sum(const struct kiln_tolerance *sum, struct kiln_
     }
     print_closeness("change", &sum->change, &out);
     kiln_buf_printf(&out,
-            "bound: an argmax may flip where the base's two best logits are at most %.6f apart\n",
-            (double)sum->bound);
+            "bound: an argmax may flip where the base's two best logits are at most %.6f apart%s\n",
+            (double)sum->bound,
+            several ? "; that is the largest, each prompt has its own from the control" : "");
     return kiln_out_buf(&out, err);
 }
 
@@ -102,7 +105,7 @@ static enum kiln_status judge(
         status = run_prompts(o, twin, &prompts, &tally, &sum, err);
     }
     if (status == KILN_STATUS_OK && !o->common.json) {
-        status = print_sum(&sum, err);
+        status = print_sum(&sum, prompts.count > 1 && sum.control.rows > 0 && o->bound <= 0, err);
     }
     if (status == KILN_STATUS_OK) {
         status = kiln_gate_conclude(

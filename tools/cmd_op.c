@@ -163,6 +163,11 @@ static enum kiln_status check(const struct op_run *run, struct kiln_err *err) {
         return kiln_err_set(err, KILN_STATUS_USAGE,
                 "--from DIR runs the captured call: --shape, --role, -ub and -d do not apply");
     }
+    if (run->depths && strncmp(run->slot, "attention.", 10) != 0 &&
+            strcmp(run->slot, "rope_kv") != 0) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "-d is of keys in the cache before the call, and %s has no cache", run->slot);
+    }
     return KILN_STATUS_OK;
 }
 
@@ -183,8 +188,8 @@ static enum kiln_status op(struct op_run *run, struct kiln_err *err) {
             .seed = (uint64_t)run->seed,
             .peak = run->peak * 1e12};
     KILN_TRY(walk(run, &setup, err));
-    KILN_TRY(keep(run, &setup, err));
     KILN_TRY(print(run, &setup, err));
+    KILN_TRY(keep(run, &setup, err));
     return verdict(run, err);
 }
 

@@ -178,6 +178,8 @@ def gate_cases(folder, base, int8, float_sums):
     check("parity and op: judged", parity.get("passed", 0) > 0 and len(op) > 0, result)
     for name in ("gate parity norm", "op norm --shape m=2,n=64 -r 1"):
         case(name + ": a full disk", [*name.split(), "--device", "cpu", "--save", "/dev/full"], 3, err="/dev/full")
+    case("greedy: fewer tokens are no pass", ["gate", "greedy", base, base, *shape, "-n", "32", "-c", "16"], 2,
+         err="prompt 0: .*do not fit the context")
     case("greedy: no prompts", ["gate", "greedy", base, base, "-m", model, "--device", "cpu"], 2, err="--prompts FILE")
     tolerance = ["gate", "tolerance", base]
     gate, result = document("tolerance: the control as change",

@@ -151,6 +151,9 @@ for key, value in [("n_dims", 9), ("dims", [1 << 40, 1 << 40, 1, 1]), ("strides"
     result = run("op", "--from", bad, "--device", "cpu")
     check("refused: %s = %s" % (key, value), result.returncode == 3 and "capture.json" in result.stderr, result.stderr)
 
+result = run("op", "norm", "--shape", "m=2,k=64", "--device", "cpu", "-d", "64")
+check("no depth without a cache", result.returncode == 2 and "norm has no cache" in result.stderr, result.stderr)
+
 result = capture("attention.prefill@0", at("call0"))
 check("a folder with content is refused", result.returncode == 3 and "holds something" in result.stderr, result.stderr)
 os.mkdir(at("empty"))
