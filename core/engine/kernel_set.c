@@ -36,7 +36,7 @@ void kiln_kernel_set_finish(struct kiln_kernel_set *set) {
 
 static enum kiln_status add_named(
         struct kiln_kernel_set *set, const char *names, struct kiln_err *err) {
-    for (const char *at = names; *at;) {
+    for (const char *at = names;;) {
         char name[64];
         size_t len = strcspn(at, ",");
         if (set->n_targets == KILN_KERNEL_SET_TARGETS || len == 0 || len >= sizeof(name)) {
@@ -48,9 +48,11 @@ static enum kiln_status add_named(
         memcpy(name, at, len);
         name[len] = '\0';
         KILN_TRY(kiln_device_find(&set->devices[set->n_targets++], NULL, name, err));
-        at += len + (at[len] == ',');
+        if (!at[len]) {
+            return KILN_STATUS_OK;
+        }
+        at += len + 1;
     }
-    return KILN_STATUS_OK;
 }
 
 static enum kiln_status add_host(struct kiln_kernel_set *set, struct kiln_err *err) {

@@ -189,7 +189,7 @@ static enum kiln_status details_row(struct kiln_ncu *ncu, const char *path,
     KILN_TRY(add_rule(kernel, field(row, columns[DETAILS_RULE]),
             field(row, columns[DETAILS_SPEEDUP]), field(row, columns[DETAILS_SPEEDUP_TYPE]), err));
     if (is_duration(metric)) {
-        if (!kiln_csv_number(text, &value) || kiln_unit_seconds(unit) == 0) {
+        if (!kiln_csv_number(text, &value) || value < 0 || kiln_unit_seconds(unit) == 0) {
             return bad_duration(path, row, text, unit, err);
         }
         add_time(kernel, value * kiln_unit_seconds(unit));
@@ -235,7 +235,7 @@ static enum kiln_status raw_row(struct kiln_ncu *ncu, const char *path,
     KILN_TRY(kernel_of(ncu, field(row, kiln_csv_column(header, "Kernel Name")), &kernel, err));
     kernel->launches++;
     double unit = kiln_unit_seconds(field(units, duration));
-    if (!kiln_csv_number(field(row, duration), &value) || unit == 0) {
+    if (!kiln_csv_number(field(row, duration), &value) || value < 0 || unit == 0) {
         return bad_duration(path, row, field(row, duration), field(units, duration), err);
     }
     kernel->seconds += value * unit;

@@ -48,6 +48,9 @@ def attention(more=None, **values):
     return rows[0] if rows else {}
 
 
+for targets in ("", "gb10,", ",gb10"):
+    result = run("audit", "attention.prefill", "--target", targets, **NO_COMPILER)
+    check("--target '%s' is refused" % targets, result.returncode == 2 and "separated by commas" in result.stderr, result.stderr)
 first = run("audit", "attention.prefill", "--target", "gb10", "--json")
 compiler = first.returncode == 0 and json.loads(first.stdout)["registers_unknown"] is None
 print("NVRTC:", "here" if compiler else "not here: layouts and registers are not looked at")

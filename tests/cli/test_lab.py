@@ -323,6 +323,7 @@ def against_cases(folder):
               "open quote": good[:good.rindex('"')], "no number": good.replace("6000000", "many"),
               "words": "hello, world\n", "nul": "a\0b,c\n", "json": "[1, 2]", "half json": '{"slices": [',
               "slice": '{"wall_ms": 1, "slices": [{"slot": 3}]}',
+              "less than nothing": open(os.path.join(profiles, "ncu_raw.csv"), encoding="ascii").read().replace('"2.0"', '"-2.0"'),
               "unit": open(os.path.join(profiles, "ncu_raw.csv"), encoding="ascii").read().replace('"ms"', '"parsec"')}
     for what, text in broken.items():
         path = os.path.join(folder, "broken")
