@@ -123,6 +123,38 @@ static void tell_banks(struct telling *telling, const struct kiln_audit_kernel *
     }
 }
 
+enum {
+    SIMULATED = 6
+};
+static const char *const simulated_names[SIMULATED] = {"simulated_barriers", "simulated_mma",
+        "simulated_smem", "simulated_ways", "simulated_idle_barriers", "simulated_faults"};
+
+// What the simulator counted, a block.
+static void simulated_text(const struct kiln_audit_kernel *kernel, int which, char text[TEXT]) {
+    const struct kiln_behaviour *b = kernel->behaviour;
+    if (!b || b->why_not) {
+        snprintf(text, TEXT, "-");
+        return;
+    }
+    uint32_t ways = 1;
+    for (size_t i = 0; i < b->n_sites; i++) {
+        ways = !b->sites[i].global && b->sites[i].ways > ways ? b->sites[i].ways : ways;
+    }
+    const double values[SIMULATED] = {
+            b->barriers, b->tensor_ops, b->smem_used, ways, (double)b->n_idle, b->faults};
+    snprintf(text, TEXT, "%.6g", values[which]);
+}
+
+static void tell_simulated(struct telling *telling, const struct kiln_audit_kernel *base,
+        const struct kiln_audit_kernel *change) {
+    char a[TEXT], b[TEXT];
+    for (int i = 0; i < SIMULATED; i++) {
+        simulated_text(base, i, a);
+        simulated_text(change, i, b);
+        tell(telling, simulated_names[i], a, b);
+    }
+}
+
 static const char *or_dash(const char *text) {
     return text ? text : "-";
 }
@@ -156,6 +188,7 @@ size_t kiln_audit_each_diff(const struct kiln_audit_kernel *base,
     tell(&telling, "limiter", or_dash(kiln_occupancy_limiter(&base->occupancy)),
             or_dash(kiln_occupancy_limiter(&change->occupancy)));
     tell_banks(&telling, base, change);
+    tell_simulated(&telling, base, change);
     tell(&telling, "unsupported", or_dash(base->row->op->unsupported),
             or_dash(change->row->op->unsupported));
     return telling.count;

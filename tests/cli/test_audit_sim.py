@@ -116,6 +116,12 @@ rows = run("audit", "matmul.q4_K.prefill", "--simulate", "--target", "h200", "--
 rows = [row for row in rows if row["kernel"] == "mm_wgmma"]
 check(hopper + ": structure, and why it is not simulated", rows and rows[0]["structure"]["lines"] and
       "mm_wgmma" in rows[0]["simulated"].get("not_simulated", ""), str(rows)[:600])
+files = [os.path.join(cache.name, "tile%d.ini" % tile) for tile in (32, 48)]
+for tile, name in zip((32, 48), files):
+    with open(name, "w", encoding="ascii") as out:
+        out.write("[attention.prefill]\nvariant = fap2\nFA_TKV = %d\n" % tile)
+changes = run("audit", "--diff", *files, "attention.prefill", "--simulate", "--target", "h200", "--json")["diff"][0]["changes"]
+check("a difference has what was simulated", changes.get("simulated_barriers") == ["9", "7"], changes)
 cache.cleanup()
 print("%d failed" % failures)
 sys.exit(1 if failures else 0)
