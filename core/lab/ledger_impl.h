@@ -45,6 +45,11 @@ KILN_MUST_CHECK enum kiln_status kiln_ledger_summary(const char *kind, const str
 // "pp3325", "tg128@d2048": what a row with n_prompt, n_gen and n_depth is about. (ledger_summary.c)
 void kiln_result_test_name(const struct json_t *row, char *name, size_t size);
 
+// What a gate's result (a row with its document) says of a slot, "PASS" or "FAIL"; NULL: nothing.
+// Parity is about the slots of its cases, the others about those that their two configurations give
+// other settings. slot NULL: the result as a whole. (ledger_gate.c)
+const char *kiln_result_gate_verdict(const struct json_t *row, const char *gate, const char *slot);
+
 // Appends text so that it stays within a cell of a Markdown table. (ledger_export.c)
 void kiln_markdown_cell(const char *value, struct kiln_buf *text);
 

@@ -221,9 +221,20 @@ static int device_names(const json_t *row, struct kiln_retry_value *value) {
     return value->text[0] != '\0';
 }
 
-// What one row says of a test's subject; 0: nothing.
-static int figure_of(
-        const json_t *row, const struct kiln_retry_test *test, struct kiln_retry_value *value) {
+// slot: the lever's own, or NULL.
+static int gate_verdict(const json_t *row, const struct kiln_retry_test *test, const char *slot,
+        struct kiln_retry_value *value) {
+    const char *verdict =
+            kiln_result_gate_verdict(row, test->name, test->slot[0] ? test->slot : slot);
+    if (verdict) {
+        copy_text(value->text, sizeof(value->text), verdict);
+    }
+    return verdict != NULL;
+}
+
+// What one row says of a test's subject, for a lever of `slot` (NULL: of none); 0: nothing.
+static int figure_of(const json_t *row, const struct kiln_retry_test *test, const char *slot,
+        struct kiln_retry_value *value) {
     const char *kind = kiln_json_string(row, "kind", "");
     const json_t *result = json_object_get(row, "result");
     int is_wall = strcmp(kind, "wall") == 0, is_ab = strcmp(kind, "ab") == 0;
@@ -244,12 +255,7 @@ static int figure_of(
     case KILN_RETRY_DRIVER:
         return driver_version(row, value);
     case KILN_RETRY_GATE:
-        if (strcmp(kind, "gate") != 0 ||
-                strcmp(kiln_json_string(result, "gate", ""), test->name) != 0) {
-            return 0;
-        }
-        copy_text(value->text, sizeof(value->text), kiln_json_string(result, "verdict", ""));
-        return 1;
+        return gate_verdict(row, test, slot, value);
     default:
         return strcmp(kind, "audit") == 0 && kernel_figure(result, test, &value->number);
     }
@@ -258,7 +264,12 @@ static int figure_of(
 // ---- Due ----------------------------------------------------------------------------------------
 
 enum {
-    MAX_LOOKED_AT = 50 // the newest of a kind
+    MAX_LOOKED_AT = 200 // the newest of a kind
+};
+
+struct looked_at {
+    const json_t *results;
+    const char *slot; // the lever's, or NULL
 };
 
 static int is_newer(const json_t *row, const json_t *other) {
@@ -272,11 +283,12 @@ static int is_newer(const json_t *row, const json_t *other) {
 static enum kiln_status look(void *arg, const struct kiln_retry_test *test,
         struct kiln_retry_value *value, struct kiln_err *err) {
     (void)err;
+    const struct looked_at *at = arg;
     size_t i;
     const json_t *row, *newest = NULL;
-    json_array_foreach((const json_t *)arg, i, row) {
+    json_array_foreach(at->results, i, row) {
         struct kiln_retry_value here = {.known = 1};
-        if (is_newer(row, newest) && figure_of(row, test, &here)) {
+        if (is_newer(row, newest) && figure_of(row, test, at->slot, &here)) {
             *value = here;
             newest = row;
         }
@@ -313,12 +325,14 @@ static enum kiln_status newest_results(
 static enum kiln_status judge_lever(
         const json_t *lever, json_t *newest, json_t *rows, struct kiln_err *err) {
     const char *text = kiln_json_string(lever, "retry", NULL);
+    const char *slot = kiln_json_string(lever, "slot", "");
+    struct looked_at at = {.results = newest, .slot = *slot ? slot : NULL};
     struct kiln_retry *retry = NULL;
     struct kiln_buf why = {0};
     enum kiln_truth truth = KILN_TRUTH_UNKNOWN;
     enum kiln_status status = text ? kiln_retry_parse(&retry, text, err) : KILN_STATUS_OK;
     if (status == KILN_STATUS_OK && retry) {
-        status = kiln_retry_eval(retry, look, newest, &truth, &why, err);
+        status = kiln_retry_eval(retry, look, &at, &truth, &why, err);
     }
     if (status == KILN_STATUS_OK) {
         json_t *row = json_pack("{s:O, s:O, s:O, s:O, s:O, s:s, s:s}", "name",

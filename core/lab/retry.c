@@ -225,6 +225,10 @@ static enum kiln_status read_gate(struct parser *p, struct kiln_retry_test *test
         return wrong(p, "gates are parity, greedy and tolerance");
     }
     KILN_TRY(read_name(p, test->name, sizeof(test->name), "a gate is needed"));
+    if (take(p, "of")) {
+        KILN_TRY(read_name(
+                p, test->slot, sizeof(test->slot), "here a slot is needed: of attention.prefill"));
+    }
     KILN_TRY(read_is(p, &test->compare));
     if (!is_word(p, "PASS") && !is_word(p, "FAIL")) {
         return wrong(p, "here PASS or FAIL is needed");
@@ -454,11 +458,15 @@ static void say_why(struct kiln_buf *why, const struct kiln_retry_test *test,
         const struct kiln_retry_value *value) {
     const struct figure *figure = &figures[test->kind];
     int named = test->kind != KILN_RETRY_DEVICE && test->kind != KILN_RETRY_DRIVER;
-    kiln_buf_printf(why, "%s%s%s%s%s", why->len > 0 ? "; " : "", figure->name,
+    kiln_buf_printf(why, "%s%s%s%s", why->len > 0 ? "; " : "", figure->name,
             !named                          ? ""
             : test->kind == KILN_RETRY_GATE ? " "
                                             : " of ",
-            named ? test->name : "", value->known ? " is " : " is not known: ");
+            named ? test->name : "");
+    if (test->slot[0]) {
+        kiln_buf_printf(why, " of %s", test->slot);
+    }
+    kiln_buf_puts(why, value->known ? " is " : " is not known: ");
     if (!value->known) {
         kiln_buf_printf(why, "%s", value->source[0] ? value->source : figure->unknown);
     } else if (value->text[0]) {

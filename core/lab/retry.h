@@ -8,7 +8,7 @@
 //   test       = figure OF NAME CMP NUMBER [ UNIT ]
 //              | "device" IS NAME            a part of the device's id or name will do
 //              | "driver" CMP VERSION        "driver >= 590.10"
-//              | "gate" GATE IS VERDICT      parity, greedy or tolerance; PASS or FAIL
+//              | "gate" GATE [ OF SLOT ] IS VERDICT     parity, greedy or tolerance; PASS or FAIL
 //   figure     = one of kiln_retry_figure_name; NAME is a slot (with * as in a section's name), or
 //                for "tok/s" and "noise" a test as bench names it: pp3325, tg128@d2048
 //   CMP        = < <= > >= = !=        IS = "is" [ "not" ]        OF = "of"
@@ -52,6 +52,7 @@ struct kiln_retry_test {
     enum kiln_retry_kind kind;
     enum kiln_retry_compare compare; // EQ and NE only for device and gate
     char name[64];                   // slot, test, device, gate or version
+    char slot[64];                   // of a gate: "" is that of the lever
     char verdict[8];                 // of a gate: "PASS" or "FAIL"
     double number;                   // in the unit of the kind
 };

@@ -58,6 +58,15 @@ def gate(date, verdict):
                                    "skipped": 0, "cases": []})
 
 
+def parity(date, **verdicts):
+    """verdicts: of a case each, by slot with _ for its dots."""
+    cases = [{"slot": slot.replace("_", "."), "plugin": "p", "variant": "v", "case": "c", "result": result}
+             for slot, result in verdicts.items()]
+    failed = sum(c["result"] == "failed" for c in cases)
+    return envelope("gate", date, {"gate": "parity", "verdict": "FAIL" if failed else "PASS", "cases": cases,
+                                   "passed": len(cases) - failed, "failed": failed, "skipped": 0})
+
+
 def audit(date):
     return envelope("audit", date, {"kernels": [
         {"slot": "attention.prefill", "variant": "fap2", "target": "sm_121", "smem_requested": 34816, "blocks_per_sm": 2,
@@ -146,6 +155,64 @@ def round_cases(folder):
     case("list: by verdict", ["list", "--verdict", "REVERTED", *ledger], out="^2[^\n]*tile16 [^\n]*\n$")
     case("list: by kind", ["list", "--kind", "wall", "--newest", "1", *ledger], out="^2026-11-29  #5 [^\n]*\n$")
     return ledger
+
+
+
+def gate_cases(folder):
+    """A condition on a gate is about the lever's own slot: results of other slots say nothing of it."""
+    ledger = ["--ledger", os.path.join(folder, "gates.db")]
+
+    def add(name, value, *more):
+        case("gates: add " + name, ["add", save(folder, name + ".json", value), *more, *ledger])
+
+    def state(what, lever, retry, wanted, why=""):
+        case("gates: " + what, ["add", "--experiment", lever, "--update", "--retry", retry, *ledger])
+        levers = {x["name"]: x for x in json.loads(case("gates: due", ["due", "--json", *ledger]))["levers"]}
+        check("gates: %s: %s" % (what, wanted), levers[lever]["state"] == wanted and why in levers[lever]["why"],
+              levers[lever])
+
+    def lever(name, *slot):
+        case("gates: lever " + name, ["add", "--experiment", name, "--verdict", "MEAS-ONLY", *slot, *ledger])
+
+    lever("tile", "--slot", "attention.prefill")
+    lever("products", "--slot", "matmul.*.prefill")
+    lever("nothing")
+    passes = "gate parity is PASS"
+    add("norm", parity("2026-11-01T10:00:00Z", norm="passed"))
+    state("parity of another slot", "tile", passes, "unknown", "gate parity is not known")
+    state("parity, and no slot to ask about", "nothing", passes, "due", "PASS (gate #1")
+    add("both", parity("2026-11-02T10:00:00Z", norm="passed", attention_prefill="failed", matmul_q4_K_prefill="passed"))
+    state("parity of several: the slot's cases", "tile", passes, "no", "FAIL (gate #2")
+    state("parity of several: a pattern", "products", passes, "due", "PASS (gate #2")
+    state("parity of several: as a whole", "nothing", passes, "no", "FAIL (gate #2")
+    state("a slot that is named", "tile", "gate parity of norm is PASS", "due", "gate parity of norm is PASS (gate #2")
+    add("later", parity("2026-11-03T10:00:00Z", attention_prefill="passed", matmul_q4_K_prefill="failed"))
+    state("the newest of the slot", "tile", passes, "due", "PASS (gate #3")
+    state("the newest of a pattern", "products", passes, "no", "FAIL (gate #3")
+    add("norms", parity("2026-11-04T10:00:00Z", norm="failed"))
+    state("a newer one of another slot", "tile", passes, "due", "PASS (gate #3")
+    add("skipped", parity("2026-11-05T10:00:00Z", attention_prefill="skipped"))
+    state("what was skipped says nothing", "tile", passes, "due", "PASS (gate #3")
+    forked = "gate greedy is FAIL"
+    add("greedy", gate("2026-11-06T10:00:00Z", "FAIL"))
+    state("greedy: two configs that differ in the slot", "tile", forked, "due", "FAIL (gate #6")
+    state("greedy: that do not", "products", forked, "unknown")
+    state("greedy: of no slot", "nothing", forked, "due")
+    state("greedy: of a slot that is named", "products", "gate greedy of attention.* is FAIL", "due")
+    other = "[matmul.q4_K.prefill/long]\nvariant = %s\n[attention.prefill]\nFA_TKV = 32\n"
+    add("expand", {**gate("2026-11-07T10:00:00Z", "PASS"), "config": other % "f16_expand", "base_config": other % "f16"})
+    state("greedy: a newer one of another slot", "tile", forked, "due", "FAIL (gate #6")
+    state("greedy: a section with a label", "products", "gate greedy is PASS", "due", "PASS (gate #7")
+    add("same", {**gate("2026-11-08T10:00:00Z", "PASS"), "config": other % "f16", "base_config": other % "f16"})
+    state("greedy: base against base is of no slot", "products", "gate greedy is PASS", "due", "(gate #7")
+    case("gates: a slot is needed", ["add", "--experiment", "x", "--retry", "gate parity of is PASS", *ledger], 2,
+         err="'is' or 'is not' is needed")
+    # Many of one slot must not hide those of another.
+    many = [save(folder, "many%d.json" % i, parity("2026-12-01T%02d:%02d:00Z" % (i // 60, i % 60), norm="passed"))
+            for i in range(120)]
+    for first in (0, 60):
+        case("gates: many", ["add", *many[first:first + 60], *ledger])
+    state("behind many of another", "tile", passes, "due", "PASS (gate #3")
 
 
 def summary_cases(folder):
@@ -323,6 +390,7 @@ def odd_bytes_cases(folder):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         ledger = round_cases(folder)
+        gate_cases(folder)
         export_cases(folder, ledger)
         summary_cases(folder)
         campaign_cases()

@@ -45,6 +45,7 @@ static void retry_compares(void **state) {
     assert_int_equal(truth_of("blocks of x != 10"), KILN_TRUTH_NO);
     assert_int_equal(truth_of("tok/s of pp3325@d2048 <= 10.0"), KILN_TRUTH_YES);
     assert_int_equal(truth_of("gate parity is not PASS"), KILN_TRUTH_YES);
+    assert_int_equal(truth_of("gate parity of x is PASS"), KILN_TRUTH_NO);
     assert_int_equal(truth_of("wall share of x > -3"), KILN_TRUTH_YES);
 }
 
@@ -95,6 +96,7 @@ static void retry_points_at_the_fault(void **state) {
     assert_int_equal(mark_of("time of x > 8)", "the end"), 13);
     assert_int_equal(mark_of("gate speed is PASS", "parity, greedy and tolerance"), 5);
     assert_int_equal(mark_of("gate greedy was PASS", "'is'"), 12);
+    assert_int_equal(mark_of("gate greedy of (", "a slot is needed"), 15);
     assert_int_equal(mark_of("gate greedy is GOOD", "PASS or FAIL"), 15);
     assert_int_equal(mark_of("device is not", "device is needed"), 13);
     assert_int_equal(mark_of("driver is 5", "< <= >"), 7);
