@@ -44,21 +44,24 @@ ret;
 }
 .file 1 "axpy.cu"
 """
-# A warp copies 512 bytes: 16 sectors of global memory, into shared memory in 4 wavefronts or, rows 128 bytes apart, in 32.
+# A warp copies 512 bytes: 16 sectors of global memory, into shared memory in 4 wavefronts or, 128 bytes apart, in 32. .cg reads a sector
+# twice whose halves do not go beside each other in one row of banks; .ca does not. The numbers of sectors are an H200's.
 COPY = """.version 8.0
 .target sm_80
 .address_size 64
-.visible .entry copy(.param .u64 x, .param .u32 apart)
+.visible .entry copy(.param .u64 x, .param .u32 apart, .param .u32 first)
 {
-.reg .b32 %r<5>; .reg .b64 %rd<4>;
-.shared .align 16 .b8 tile[4096];
+.reg .b32 %r<7>; .reg .b64 %rd<4>;
+.shared .align 128 .b8 tile[4096];
 ld.param.u64 %rd1, [x];
 ld.param.u32 %r1, [apart];
 mov.u32 %r2, %tid.x;
 mul.wide.u32 %rd2, %r2, 16;
 add.s64 %rd3, %rd1, %rd2;
+ld.param.u32 %r5, [first];
 mov.u32 %r3, tile;
-mad.lo.s32 %r4, %r2, %r1, %r3;
+add.s32 %r6, %r3, %r5;
+mad.lo.s32 %r4, %r2, %r1, %r6;
 cp.async.cg.shared.global [%r4], [%rd3], 16;
 cp.async.commit_group;
 cp.async.wait_group 0;
@@ -255,11 +258,16 @@ def run_cases():
     check("axpy has no fault", report["faults"] == 0 and report["findings"] == [], good.stdout)
     check("counters", report["kernels"][0]["blocks"] == 4 and report["kernels"][0]["total"]["global_stores"] == 4, good.stdout)
     write("copy.ptx", COPY)
-    for apart, wavefronts, ways in ((16, 4, 1), (128, 32, 8)):
-        copy = sim("copy.ptx", "--grid", "1", "--block", "32", "--arg", "ramp:f32:128", "--arg", "i32:%d" % apart, "--json")
+    write("copy_ca.ptx", COPY.replace("cp.async.cg", "cp.async.ca"))
+    for file, apart, first, sectors, wavefronts, ways in (
+            ("copy", 16, 0, 16, 4, 1), ("copy", 16, 16, 20, 4, 1), ("copy", 16, 32, 16, 4, 1), ("copy", 16, 112, 20, 4, 1),
+            ("copy", 48, 0, 32, 4, 1), ("copy", 128, 0, 32, 32, 8), ("copy_ca", 16, 16, 16, 4, 1)):
+        copy = sim(file + ".ptx", "--grid", "1", "--block", "32", "--arg", "ramp:f32:128", "--arg", "i32:%d" % apart, "--arg", "i32:%d" % first,
+                   "--json")
         total = json.loads(copy.stdout)["kernels"][0]["total"]
-        check("cp.async, rows %d bytes apart" % apart,
-              (total["global_loads"], total["global_load_sectors"], total["shared_loads"], total["shared_load_wavefronts"]) == (1, 16, 0, 0) and
+        check("cp.async of %s, rows %d bytes apart from %d on" % (file, apart, first),
+              (total["global_loads"], total["global_load_sectors"], total["shared_loads"], total["shared_load_wavefronts"]) ==
+              (1, sectors, 0, 0) and
               (total["shared_stores"], total["shared_store_wavefronts"], total["shared_ways"]) == (1, wavefronts, ways), copy.stdout)
     over = sim(*base, "--arg", "in:x.npy", "--arg", "ramp:f32:128", "--arg", "i32:101")
     check("a read past the end ends with 1", over.returncode == 1, over.stderr)

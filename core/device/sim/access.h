@@ -43,6 +43,8 @@ void kiln_sim_watch_shared(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);
 void kiln_sim_count_sectors(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);
+void kiln_sim_count_halves(struct sim_warp *warp, const struct sim_op *op,
+        const struct sim_access *from, const struct sim_access *to);
 void kiln_sim_count_banks(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);
 

@@ -96,6 +96,9 @@ const struct sim_op *kiln_sim_run_copy_async(struct sim_warp *warp, const struct
     if (kiln_sim_resolve(&to, warp, op, KILN_PTX_SHARED) == SIM_SPACE_FAILED) {
         return NULL;
     }
+    if (insn->flags & KILN_PTX_CG && warp->worker->counters) {
+        kiln_sim_count_halves(warp, op, &from, &to);
+    }
     for (uint32_t mask = to.mask; mask; mask &= mask - 1) {
         int i = __builtin_ctz(mask);
         if (size[i] == 16) {

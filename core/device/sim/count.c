@@ -12,6 +12,7 @@
 enum {
     BANKS = 32,
     SECTOR = 32,
+    BANK_ROW = 4 * BANKS,
 };
 
 // Distinct sectors of a warp's access.
@@ -50,6 +51,29 @@ void kiln_sim_count_sectors(
     traffic->units += n;
     // As few as hold the bytes.
     traffic->ideal += (lanes * access->bytes + SECTOR - 1) / SECTOR;
+}
+
+// cp.async.cg reads a sector once for both of its halves where these go beside each other, in
+// either order and in one row of banks, and once for each where they do not. So an H200 counts.
+void kiln_sim_count_halves(struct sim_warp *warp, const struct sim_op *op,
+        const struct sim_access *from, const struct sim_access *to) {
+    uint64_t sectors[SIM_LANES], places[SIM_LANES];
+    uint32_t n = 0, again = 0;
+    for (uint32_t mask = from->mask & to->mask; mask; mask &= mask - 1) {
+        int lane = __builtin_ctz(mask), known = 0, beside = 0;
+        uint64_t sector = from->at[lane] / SECTOR, place = to->at[lane];
+        for (uint32_t i = 0; i < n; i++) {
+            if (sectors[i] == sector) {
+                uint64_t apart = places[i] < place ? place - places[i] : places[i] - place;
+                known = 1;
+                beside |= apart < SECTOR && places[i] / BANK_ROW == place / BANK_ROW;
+            }
+        }
+        sectors[n] = sector;
+        places[n++] = place;
+        again += known && !beside ? 1 : 0;
+    }
+    warp->worker->sites[op->id].global.units += again;
 }
 
 // Wavefronts of lanes [first, last), each with the same number of words.
