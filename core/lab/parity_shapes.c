@@ -162,8 +162,10 @@ static int matmul_shape(
     return 1;
 }
 
-// Rows, columns.
-static const int64_t widths_small[][2] = {{1, 1}, {3, 2}, {5, 31}, {7, 100}, {4, 640}, {2, 3584}};
+// Rows, columns. Some 500 rows and more are enough to fill a device: kernels may share them out in
+// another way.
+static const int64_t widths_small[][2] = {
+        {1, 1}, {3, 2}, {5, 31}, {7, 100}, {4, 640}, {2, 3584}, {700, 36}};
 static const int64_t widths_full[][2] = {
         {15, 3}, {16, 64}, {17, 1000}, {129, 5000}, {1000, 896}, {64, 18944}};
 
@@ -193,18 +195,19 @@ static int row_shape(
 
 static int rope_shape(int full, uint32_t i, struct kiln_parity_shape *shape) {
     static const int32_t sizes[] = {64, 128, 256, 80};
-    if (i >= (full ? 16u : 8u)) {
+    if (i >= (full ? 16u : 11u)) {
         return 0;
     }
-    int64_t m = 1 + (int64_t)i * (full ? 9 : 3);
+    int fills = i == 8 || i == 10; // a device: a warp may take several heads
+    int64_t m = fills ? 1000 : 1 + (int64_t)i * (full ? 9 : 3);
     *shape = (struct kiln_parity_shape){.fill = i % 4 == 3   ? KILN_FILL_MASKED
                                                 : i % 4 == 1 ? KILN_FILL_EDGES
                                                              : KILN_FILL_NORMAL,
             .shape = {.m = m,
                     .bound = m + (i % 3 == 1 ? 2 : 0),
                     .kv_len = i % 4 == 3 ? 0 : m + (i % 2 ? 0 : 37) + (full && i == 6 ? 4000 : 0),
-                    .n_heads = (int32_t)(1 + i % 5) * (int32_t)(1 + i % 2),
-                    .n_kv_heads = (int32_t)(1 + i % 2),
+                    .n_heads = fills ? 15 : (int32_t)(1 + i % 5) * (int32_t)(1 + i % 2),
+                    .n_kv_heads = fills ? 5 : (int32_t)(1 + i % 2),
                     .head_size = sizes[i % COUNT(sizes)],
                     .with = (i & 1 ? KILN_WITH_NORMS : 0) | (i & 2 ? KILN_WITH_PAIRS : 0) |
                             (i & 4 ? KILN_WITH_IN_PLACE : 0) | (i % 3 == 2 ? KILN_WITH_PART : 0),

@@ -3,8 +3,27 @@
 
 #include <stdio.h>
 
-EW_THREADS(threads, 1024, "most threads a block, one block a row; fewer where a row is short",
-        KILN_PARAM_REGROUPS);
+enum {
+    ROWS_SM = 4 // rows a multiprocessor from which on blocks need not be large
+};
+
+static const struct kiln_param few = {.struct_size = sizeof(struct kiln_param),
+        .flags = KILN_PARAM_REGROUPS,
+        .name = "THREADS",
+        .help = "most threads a block, one block a row; fewer where a row is short",
+        .unit = "threads",
+        .value = 1024,
+        .allowed = ew_threads_values,
+        .n_allowed = 6};
+static const struct kiln_param many = {.struct_size = sizeof(struct kiln_param),
+        .flags = KILN_PARAM_REGROUPS,
+        .name = "THREADS_MANY",
+        .help = "as THREADS, and not above it, where there are 4 rows a multiprocessor and more",
+        .unit = "threads",
+        .value = 128,
+        .allowed = ew_threads_values,
+        .n_allowed = 6};
+static const struct kiln_param *const threads_list[] = {&few, &many};
 
 static int32_t plan_norm(void *instance, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
@@ -50,6 +69,10 @@ static int32_t plan_norm(void *instance, const struct kiln_problem *problem,
     }
     int64_t wanted = (gpu_blocks(columns, 4) + 31) / 32 * 32;
     int32_t most = gpu_value(&request, "THREADS");
+    int32_t many_most = gpu_value(&request, "THREADS_MANY");
+    if (rows >= (int64_t)device->sm_count * ROWS_SM && many_most < most) {
+        most = many_most;
+    }
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "ew_norm", wanted < most ? (uint32_t)wanted : (uint32_t)most);
     gpu_launch_define(&launch, "OUT_Q8", q8);

@@ -130,7 +130,8 @@ static void switch_compiles_what_changed(void **state) {
     assert_true(loads > 5 && loads < 40); // one for kernels alike, not one a layer
     write_file(ini, "[norm]\nvariant = rms\nTHREADS = 512\n");
     settle(&r);
-    expect_said(&r, "0 norm: elementwise/rms THREADS=1024 -> elementwise/rms THREADS=512 (");
+    expect_said(&r, "0 norm: elementwise/rms THREADS=1024 THREADS_MANY=128 -> elementwise/rms "
+                    "THREADS=512 THREADS_MANY=128 (");
     expect_kernels(&r, 1, 0);
     assert_int_equal(count(FAKE_CUDA_MODULE_LOADS), loads + 1);
     answer(&r);
@@ -198,7 +199,7 @@ static void switch_follows_a_source(void **state) {
     settle(&r);
     expect_said(&r, "0 not switched, the configuration in force stays: elementwise/rms kernel");
     expect_said(&r, source);
-    expect_said(&r, "geometry KILN_SMEM=0 OUT_Q8=0 THREADS=1024");
+    expect_said(&r, "geometry KILN_SMEM=0 OUT_Q8=0 THREADS=1024 THREADS_MANY=128");
     assert_int_equal(kiln_reload_count(r.reload), 2);
     answer(&r); // what was compiled before runs on
     copy_norm("__device__ int more;\n// the same kernel\n");
