@@ -213,14 +213,14 @@ enum kiln_status kiln_case_argmax(const struct kiln_op_case *c, uint32_t op, str
     for (int64_t r = 0; r < c->reference->n_rows; r++) {
         const double *x = in.v + r * in.cols;
         int64_t best = 0;
-        double largest = -HUGE_VAL; // NaN is never the largest; a row of nothing else gives 0
+        double largest = -HUGE_VAL; // NaN is never the largest
         for (int64_t i = 0; i < in.cols; i++) {
             if (x[i] > largest) {
                 largest = x[i];
                 best = i;
             }
         }
-        out->v[r] = (double)best;
+        out->v[r] = isfinite(largest) ? (double)best : -1;
     }
     kiln_case_input_finish(&in);
     return KILN_STATUS_OK;

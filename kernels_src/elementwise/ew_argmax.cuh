@@ -16,7 +16,7 @@ struct ew_best {
     int index;
 };
 
-// NaN is never the largest; a row of nothing else gives 0.
+// NaN is never the largest.
 PTX_INLINE ew_best ew_none() {
     ew_best best = {PTX_NEG_INFINITY, 0};
     return best;

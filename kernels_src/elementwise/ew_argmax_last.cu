@@ -4,7 +4,8 @@
 // Shared memory: static, 8 bytes a warp. Defines: THREADS a block.
 #include "elementwise/ew_argmax.cuh"
 
-// parts (S, blocks) -> out (S): the lowest index of the largest value; n_tokens (1) or NULL.
+// parts (S, blocks) -> out (S): the lowest index of the largest value, -1 when that is not finite;
+// n_tokens (1) or NULL.
 extern "C" __global__ void __launch_bounds__(THREADS) ew_argmax_last(const ew_best *parts,
         int *__restrict__ out, const int *__restrict__ n_tokens, const ew_args args) {
     ptx_dependents_may_start();
@@ -20,6 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) ew_argmax_last(const ew_be
     }
     best = ew_of_block(best);
     if (threadIdx.x == 0) {
-        out[row] = best.index;
+        bool finite = best.value > PTX_NEG_INFINITY && best.value < -PTX_NEG_INFINITY;
+        out[row] = finite ? best.index : -1;
     }
 }

@@ -113,7 +113,7 @@ void cpu_activation_generic(const struct kiln_block *block, void *const *args) {
     }
 }
 
-// Grid: x rows. NaN is never the largest; a row of nothing else gives 0.
+// Grid: x rows. NaN is never the largest; where the largest is not finite the result is -1.
 void cpu_argmax_generic(const struct kiln_block *block, void *const *args) {
     const struct cpu_rowwise *params = args[0];
     int64_t row = block->index[0];
@@ -124,12 +124,12 @@ void cpu_argmax_generic(const struct kiln_block *block, void *const *args) {
     int32_t best = 0;
     float largest = -INFINITY;
     for (int64_t i = 0; i < params->columns; i++) {
-        if (in[i] > largest || (i == 0 && in[i] >= largest)) {
+        if (in[i] > largest) {
             largest = in[i];
             best = (int32_t)i;
         }
     }
-    ((int32_t *)args[params->out])[row] = best;
+    ((int32_t *)args[params->out])[row] = isfinite(largest) ? best : -1;
 }
 
 uint32_t cpu_rope_scratch(int32_t head_size, int32_t rope_dims) {

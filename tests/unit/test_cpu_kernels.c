@@ -264,20 +264,20 @@ static void cpu_activation_exponential_is_within_ulps(void **state) {
 
 static void cpu_argmax_takes_the_lowest_of_the_largest(void **state) {
     (void)state;
-    float in[7][5] = {{1, 3, 3, 2, 3}, {-5, -4, -9, -4, -8}, {NAN, 1, NAN, 2, 0},
+    float in[8][5] = {{1, 3, 3, 2, 3}, {-5, -4, -9, -4, -8}, {NAN, 1, NAN, 2, 0},
             {NAN, NAN, NAN, NAN, NAN}, {-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY},
-            {0, 0, 0, 0, 1}, {9, 9, 9, 9, 9}};
-    static const int32_t expected[] = {1, 1, 3, 0, 0, 4};
-    int32_t out[7];
-    int32_t in_use = 6;
+            {0, 0, 0, 0, 1}, {0, INFINITY, NAN, 1, 2}, {9, 9, 9, 9, 9}};
+    static const int32_t expected[] = {1, 1, 3, -1, -1, 4, -1};
+    int32_t out[8];
+    int32_t in_use = 7;
     memset(out, GUARD, sizeof(out));
     struct exec_op op = exec_op(KILN_OP_ARGMAX, KILN_PHASE_DECODE);
-    exec_f32(&op, KILN_OPERAND_IN, 5, 7, in);
-    exec_i32(&op, KILN_OPERAND_OUT, 7, out);
+    exec_f32(&op, KILN_OPERAND_IN, 5, 8, in);
+    exec_i32(&op, KILN_OPERAND_OUT, 8, out);
     exec_bound(&op, &in_use);
     exec_call(plugin, &op, "argmax", (struct exec_setup){0, 2});
     assert_memory_equal(out, expected, sizeof(expected));
-    assert_guard(out + 6, sizeof(int32_t));
+    assert_guard(out + 7, sizeof(int32_t));
 }
 
 // ---- rope_kv ----

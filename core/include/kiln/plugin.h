@@ -70,7 +70,7 @@ enum kiln_op_kind {
     KILN_OP_ATTENTION = 5,  // Q (S, H*HD), K_CACHE, V_CACHE (T, HKV*HD), POSITIONS -> OUT (S, H*HD)
     KILN_OP_ACTIVATION = 6, // GATE, UP (S, F) -> OUT (S, F) = act(GATE) * UP
     KILN_OP_QUANTIZE = 7,   // IN (S, K) -> OUT (S, K) in another format; kiln inserts it
-    KILN_OP_ARGMAX = 8,     // IN (S, V) -> OUT (S) i32, the lowest index of the largest value
+    KILN_OP_ARGMAX = 8,     // IN (S, V) -> OUT (S) i32: lowest index of the largest; -1: not finite
     // Names reserved: matmul.id (experts), collective.*
 };
 
