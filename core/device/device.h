@@ -49,7 +49,8 @@ struct kiln_dev_ops {
     enum kiln_status (*copy)(
             struct kiln_dev *dev, void *to, const void *from, uint64_t bytes, struct kiln_err *err);
     // Optional (NULL: all of the host's memory is alike): the host's memory that download reaches
-    // at the speed of the link, ended with host_free before the device is closed.
+    // at the speed of the link and that kernels reach at the same address; ended with host_free
+    // before the device is closed.
     enum kiln_status (*host_alloc)(
             struct kiln_dev *dev, uint64_t bytes, void **data, struct kiln_err *err);
     void (*host_free)(struct kiln_dev *dev, void *data); // NULL is fine
@@ -79,6 +80,10 @@ struct kiln_dev_ops {
     enum kiln_status (*mark)(struct kiln_dev *dev, void **mark, struct kiln_err *err);
     enum kiln_status (*elapsed)(
             struct kiln_dev *dev, void *from, void *to, double *seconds, struct kiln_err *err);
+    // Optional (NULL): a mark that keeps no time, and the host's wait for what was queued before
+    // it, not for what is queued behind it. Ended with unmark.
+    enum kiln_status (*fence)(struct kiln_dev *dev, void **mark, struct kiln_err *err);
+    enum kiln_status (*wait)(struct kiln_dev *dev, void *mark, struct kiln_err *err);
     void (*unmark)(struct kiln_dev *dev, void *mark); // NULL is fine
     // Optional (NULL: it has none of its own). The device and its sides have it in common.
     void (*memory)(struct kiln_dev *dev, struct kiln_dev_memory *memory);

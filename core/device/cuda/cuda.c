@@ -211,12 +211,21 @@ static enum kiln_status cuda_zero(
 
 // ---- Marks --------------------------------------------------------------------------------------
 
-static enum kiln_status cuda_mark(struct kiln_dev *dev, void **mark, struct kiln_err *err) {
+static enum kiln_status record_event(
+        struct kiln_dev *dev, void **event, unsigned flags, struct kiln_err *err) {
     struct kiln_cuda *cuda = kiln_cuda_of(dev);
-    if (!*mark) {
-        KILN_TRY(kiln_cuda_check(cuda, cuda->cu.event_create(mark, 0), "cuEventCreate", err));
+    if (!*event) {
+        KILN_TRY(kiln_cuda_check(cuda, cuda->cu.event_create(event, flags), "cuEventCreate", err));
     }
-    return kiln_cuda_check(cuda, cuda->cu.event_record(*mark, cuda->stream), "cuEventRecord", err);
+    return kiln_cuda_check(cuda, cuda->cu.event_record(*event, cuda->stream), "cuEventRecord", err);
+}
+
+static enum kiln_status cuda_mark(struct kiln_dev *dev, void **mark, struct kiln_err *err) {
+    return record_event(dev, mark, 0, err);
+}
+
+static enum kiln_status cuda_fence(struct kiln_dev *dev, void **mark, struct kiln_err *err) {
+    return record_event(dev, mark, KILN_CU_EVENT_NO_TIME, err);
 }
 
 static enum kiln_status cuda_elapsed(
@@ -228,6 +237,12 @@ static enum kiln_status cuda_elapsed(
             cuda, cuda->cu.event_elapsed(&ms, from, to), "cuEventElapsedTime", err));
     *seconds = (double)ms * 1e-3;
     return KILN_STATUS_OK;
+}
+
+static enum kiln_status cuda_wait(struct kiln_dev *dev, void *mark, struct kiln_err *err) {
+    struct kiln_cuda *cuda = kiln_cuda_of(dev);
+    KILN_TRY(kiln_cuda_alive(cuda, err));
+    return kiln_cuda_check(cuda, cuda->cu.event_sync(mark), "cuEventSynchronize", err);
 }
 
 static void cuda_unmark(struct kiln_dev *dev, void *mark) {
@@ -327,6 +342,8 @@ static const struct kiln_dev_ops cuda_ops = {
         .side = cuda_side,
         .mark = cuda_mark,
         .elapsed = cuda_elapsed,
+        .fence = cuda_fence,
+        .wait = cuda_wait,
         .unmark = cuda_unmark,
         .memory = cuda_memory,
 };

@@ -20,8 +20,9 @@ static enum kiln_status make_stages(struct kiln_cuda *cuda, struct kiln_err *err
                     "cuMemHostAlloc", "pinned memory for the upload", err));
         }
         if (!shared->staged[i]) {
-            KILN_TRY(kiln_cuda_check_for(cuda, cu->event_create(&shared->staged[i], 2),
-                    "cuEventCreate", "an event for the upload", err));
+            KILN_TRY(kiln_cuda_check_for(cuda,
+                    cu->event_create(&shared->staged[i], KILN_CU_EVENT_NO_TIME), "cuEventCreate",
+                    "an event for the upload", err));
         }
     }
     return KILN_STATUS_OK;
