@@ -44,6 +44,19 @@ static void *arg_address(const struct kiln_schedule *s, const struct kiln_step *
     return base ? base + arg->offset : NULL;
 }
 
+static enum kiln_link link_of(
+        const struct kiln_schedule *s, const struct kiln_step *step, const struct kiln_arg *arg) {
+    uint32_t kind = arg->kind == KILN_ARG_TENSOR_MAP ? arg->map->base : arg->kind;
+    const struct kiln_step_op *ops = &step->ops[arg->op < step->n_ops ? arg->op : 0];
+    for (uint32_t i = 0; kind == KILN_ARG_OPERAND && i < ops->op.n_operands; i++) {
+        if (ops->tensors[i].operand != arg->operand) {
+            continue;
+        }
+        return ops->values[i] >= 0 && ops->values[i] == s->in_value ? KILN_LINK_IN : KILN_LINK_NONE;
+    }
+    return KILN_LINK_NONE;
+}
+
 // ---- Making steps runnable ----------------------------------------------------------------------
 
 static enum kiln_status prepare_step(struct kiln_schedule *s, const struct kiln_step *step,
@@ -80,14 +93,16 @@ static enum kiln_status resolve_args(
     }
     step->ready = kiln_calloc(planned->n_launches, sizeof(*step->ready));
     step->args = kiln_calloc(n_args, sizeof(*step->args));
+    step->links = kiln_calloc(n_args, sizeof(*step->links));
     const struct kiln_prepared **prepared = kiln_calloc(planned->n_preparations, sizeof(*prepared));
-    enum kiln_status status = !step->ready || !step->args || !prepared
+    enum kiln_status status = !step->ready || !step->args || !step->links || !prepared
                                       ? kiln_err_nomem(err, "a schedule")
                                       : prepare_step(s, step, prepared, err);
     size_t at = 0;
     for (uint32_t i = 0; status == KILN_STATUS_OK && i < planned->n_launches; i++) {
         const struct kiln_launch *launch = &planned->launches[i].record;
         for (uint32_t j = 0; j < launch->n_args; j++) {
+            step->links[at] = (uint8_t)link_of(s, step, launch->args[j]);
             step->args[at++] = arg_address(s, step, prepared, launch->args[j]);
         }
     }
@@ -207,6 +222,7 @@ void kiln_schedule_destroy(struct kiln_schedule *schedule) {
         }
         kiln_free(step->ready);
         kiln_free(step->args);
+        kiln_free(step->links);
         kiln_planned_destroy(step->planned);
         kiln_free(step->ops);
     }
@@ -353,16 +369,47 @@ static enum kiln_status trace_edges(
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status queue_step(
-        const struct kiln_schedule *s, const struct kiln_step *step, struct kiln_err *err) {
+// Where the arguments with a link lead, by enum kiln_link; NULL: where they lead anyway.
+struct links {
+    uint8_t *to[KILN_LINK_IN + 1];
+};
+
+enum {
+    MAX_ARGS = 64
+};
+
+static enum kiln_status launch_linked(const struct kiln_schedule *s, struct kiln_dev_kernel *ready,
+        const struct kiln_launch *launch, void *const *args, const uint8_t *kinds,
+        const struct links *links, struct kiln_err *err) {
     struct kiln_dev *dev = s->runtime->dev;
+    void *linked[MAX_ARGS];
+    int any = 0;
+    for (uint32_t i = 0; i < launch->n_args; i++) {
+        any |= links->to[kinds[i]] != NULL;
+    }
+    if (any && launch->n_args > MAX_ARGS) {
+        return kiln_err_set(err, KILN_STATUS_FILE, "%s: %u arguments, at most %d are allowed",
+                launch->kernel, launch->n_args, MAX_ARGS);
+    }
+    for (uint32_t i = 0; any && i < launch->n_args; i++) {
+        uint8_t *to = links->to[kinds[i]];
+        const uint8_t *from = value_address(s, s->in_value);
+        linked[i] = to ? to + ((const uint8_t *)args[i] - from) : args[i];
+    }
+    return dev->ops->launch(dev, ready, launch, any ? linked : args, err);
+}
+
+static enum kiln_status queue_step(const struct kiln_schedule *s, const struct kiln_step *step,
+        const struct links *links, struct kiln_err *err) {
     KILN_TRY(trace_step(s, step, err));
     KILN_TRY(zero_workspaces(s, step, err));
     void *const *args = step->args;
+    const uint8_t *kinds = step->links;
     for (uint32_t i = 0; i < step->planned->n_launches; i++) {
         const struct kiln_launch *launch = &step->planned->launches[i].record;
-        KILN_TRY(dev->ops->launch(dev, step->ready[i], launch, args, err));
+        KILN_TRY(launch_linked(s, step->ready[i], launch, args, kinds, links, err));
         args += launch->n_args;
+        kinds += launch->n_args;
     }
     if (s->runtime->trace && s->runtime->trace->wrote) {
         return trace_edges(s, step, err);
@@ -370,8 +417,8 @@ static enum kiln_status queue_step(
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status queue_steps(
-        const struct kiln_schedule *s, int (*stop)(void), struct kiln_err *err) {
+static enum kiln_status queue_steps(const struct kiln_schedule *s, const struct links *links,
+        int (*stop)(void), struct kiln_err *err) {
     enum kiln_status status = KILN_STATUS_OK;
     int32_t layer = -1; // the one whose range is open
     for (size_t i = 0; status == KILN_STATUS_OK && i < s->n_steps; i++) {
@@ -385,7 +432,7 @@ static enum kiln_status queue_steps(
         layer = step->layer;
         kiln_range_push(step->range, step->layer);
         status = stop && stop() ? kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted")
-                                : queue_step(s, step, err);
+                                : queue_step(s, step, links, err);
         kiln_range_pop();
     }
     if (layer >= 0) {
@@ -394,25 +441,34 @@ static enum kiln_status queue_steps(
     return status == KILN_STATUS_OK ? trace_step(s, NULL, err) : status;
 }
 
-// All steps and, where `head` is there, those of the head on the row that they wrote.
-static enum kiln_status queue_with_head(const struct kiln_schedule *s,
-        const struct kiln_schedule *head, int (*stop)(void), struct kiln_err *err) {
-    struct kiln_dev *dev = s->runtime->dev;
-    KILN_TRY(queue_steps(s, stop, err));
-    if (!head) {
+// A step of decode: a body, and the head on the row that it wrote, or NULL.
+struct decode {
+    const struct kiln_schedule *body, *head;
+};
+
+static enum kiln_status queue_decode(
+        const struct decode *d, int (*stop)(void), struct kiln_err *err) {
+    struct kiln_dev *dev = d->body->runtime->dev;
+    struct links links = {.to = {NULL}};
+    KILN_TRY(queue_steps(d->body, &links, stop, err));
+    if (!d->head) {
         return KILN_STATUS_OK;
     }
-    uint64_t bytes = head->values[head->in_value].bytes;
-    KILN_TRY(dev->ops->copy(dev, kiln_schedule_in(head), kiln_schedule_out(s), bytes, err));
-    return queue_steps(head, stop, err);
+    if (d->body->runtime->trace) { // who watches is shown the head's own input
+        uint64_t bytes = d->head->values[d->head->in_value].bytes;
+        KILN_TRY(dev->ops->copy(
+                dev, kiln_schedule_in(d->head), kiln_schedule_out(d->body), bytes, err));
+    } else {
+        links.to[KILN_LINK_IN] = kiln_schedule_out(d->body);
+    }
+    return queue_steps(d->head, &links, stop, err);
 }
 
-static enum kiln_status record(const struct kiln_schedule *s, const struct kiln_schedule *head,
-        void **graph, struct kiln_err *err) {
-    struct kiln_dev *dev = s->runtime->dev;
+static enum kiln_status record(const struct decode *d, void **graph, struct kiln_err *err) {
+    struct kiln_dev *dev = d->body->runtime->dev;
     KILN_TRY(dev->ops->record_begin(dev, err));
     struct kiln_err ended = {0};
-    enum kiln_status status = queue_with_head(s, head, NULL, err);
+    enum kiln_status status = queue_decode(d, NULL, err);
     enum kiln_status end = dev->ops->record_end(dev, graph, &ended);
     if (status == KILN_STATUS_OK && end != KILN_STATUS_OK) {
         *err = ended;
@@ -422,25 +478,25 @@ static enum kiln_status record(const struct kiln_schedule *s, const struct kiln_
 }
 
 // Decode runs the same schedule again and again: what changes lives in device memory.
-static enum kiln_status run_with_head(const struct kiln_schedule *s,
-        const struct kiln_schedule *head, void **graph, int (*stop)(void), struct kiln_err *err) {
-    struct kiln_dev *dev = s->runtime->dev;
-    if (s->phase != KILN_PHASE_DECODE || !dev->ops->replay || s->runtime->no_graph ||
-            s->runtime->trace) {
-        return queue_with_head(s, head, stop, err);
+static enum kiln_status run_decode(
+        const struct decode *d, void **graph, int (*stop)(void), struct kiln_err *err) {
+    const struct kiln_runtime *rt = d->body->runtime;
+    if (d->body->phase != KILN_PHASE_DECODE || !rt->dev->ops->replay || rt->no_graph || rt->trace) {
+        return queue_decode(d, stop, err);
     }
     if (stop && stop()) {
         return kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted");
     }
     if (!*graph) {
-        KILN_TRY(record(s, head, graph, err));
+        KILN_TRY(record(d, graph, err));
     }
-    return dev->ops->replay(dev, *graph, err);
+    return rt->dev->ops->replay(rt->dev, *graph, err);
 }
 
 enum kiln_status kiln_schedule_run(
         struct kiln_schedule *schedule, int (*stop)(void), struct kiln_err *err) {
-    return run_with_head(schedule, NULL, &schedule->graph, stop, err);
+    const struct decode alone = {.body = schedule};
+    return run_decode(&alone, &schedule->graph, stop, err);
 }
 
 enum kiln_status kiln_schedule_run_step(struct kiln_schedule *body, struct kiln_schedule *head,
@@ -450,7 +506,8 @@ enum kiln_status kiln_schedule_run_step(struct kiln_schedule *body, struct kiln_
         body->whole = NULL;
     }
     body->head = head;
-    return run_with_head(body, head, &body->whole, stop, err);
+    const struct decode d = {.body = body, .head = head};
+    return run_decode(&d, &body->whole, stop, err);
 }
 
 void kiln_schedule_print(const struct kiln_schedule *schedule, struct kiln_buf *text) {

@@ -30,6 +30,12 @@ struct kiln_step_op {
     void *address[KILN_NODE_OPERANDS];
 };
 
+// What an argument's address is replaced by where a step of decode is queued as one.
+enum kiln_link {
+    KILN_LINK_NONE,
+    KILN_LINK_IN // of a head: what the body wrote, so that nothing is copied
+};
+
 struct kiln_step {
     size_t node; // first node; for an inserted quantize op the reader's
     uint32_t n_nodes;
@@ -45,6 +51,7 @@ struct kiln_step {
     int32_t first_workspace;        // its workspaces are values from here on
     struct kiln_dev_kernel **ready; // one a launch
     void **args;                    // of all launches, one behind the other
+    uint8_t *links;                 // enum kiln_link of each
     const struct kiln_range *range; // slot, variant and geometry
     const struct kiln_range *layer_range;
 };
