@@ -142,8 +142,10 @@ void kiln_changes_describe(
             compare(&list, body_of(from, phases[i]), body);
         }
     }
-    if (to->head[0]) {
-        compare(&list, from ? from->head[0] : NULL, to->head[0]);
+    int picks = to->head[KILN_HEAD_PICK] && (!from || from->head[KILN_HEAD_PICK]);
+    int head = picks ? KILN_HEAD_PICK : KILN_HEAD_ONE;
+    if (to->head[head]) {
+        compare(&list, from ? from->head[head] : NULL, to->head[head]);
     }
     for (size_t i = 0; i < list.count; i++) {
         kiln_buf_printf(text, "%s", list.items[i].line);

@@ -135,14 +135,16 @@ enum kiln_status kiln_engine_body(struct kiln_engine *engine, int64_t n,
     return KILN_STATUS_OK;
 }
 
-enum kiln_status kiln_engine_head(struct kiln_engine *engine, int many,
+enum kiln_status kiln_engine_head(struct kiln_engine *engine, int which,
         struct kiln_schedule **schedule, struct kiln_err *err) {
-    if (!engine->head[many]) {
+    if (!engine->head[which]) {
+        int many = which == KILN_HEAD_MANY;
         int64_t rows = many ? HEAD_ROWS : 1;
-        KILN_TRY(kiln_schedule_create(&engine->head[many], engine->rt, KILN_PART_HEAD,
+        KILN_TRY(kiln_schedule_create(&engine->head[which], engine->rt,
+                which == KILN_HEAD_PICK ? KILN_PART_PICK : KILN_PART_HEAD,
                 many ? KILN_PHASE_PREFILL : KILN_PHASE_DECODE, rows, rows, err));
     }
-    *schedule = engine->head[many];
+    *schedule = engine->head[which];
     return KILN_STATUS_OK;
 }
 
@@ -163,7 +165,9 @@ static enum kiln_status start(struct kiln_engine *engine, struct kiln_err *err) 
     struct kiln_schedule *schedule;
     KILN_TRY(kiln_engine_body(engine, engine->ubatch, &schedule, err));
     KILN_TRY(kiln_engine_body(engine, 1, &schedule, err));
-    return kiln_engine_head(engine, 0, &schedule, err);
+    // Before the head for logits alone, a part of it: what is to be compiled is compiled at once.
+    KILN_TRY(kiln_engine_plan_pick(engine, err));
+    return kiln_engine_head(engine, KILN_HEAD_ONE, &schedule, err);
 }
 
 static void warn_of_long_context(const struct kiln_engine *engine) {
@@ -219,11 +223,15 @@ void kiln_engine_destroy(struct kiln_engine *engine) {
     if (!engine) {
         return;
     }
+    if (engine->rt) {
+        kiln_engine_ahead_finish(engine);
+    }
     for (size_t i = 0; i < engine->n_body; i++) {
         kiln_schedule_destroy(engine->body[i]);
     }
-    kiln_schedule_destroy(engine->head[0]);
-    kiln_schedule_destroy(engine->head[1]);
+    for (int i = 0; i < KILN_HEADS; i++) {
+        kiln_schedule_destroy(engine->head[i]);
+    }
     if (engine->rt) {
         free_memory(engine);
         kiln_runtime_drop_sources(engine->rt);
@@ -251,6 +259,7 @@ int kiln_engine_graph(const struct kiln_engine *engine) {
 
 void kiln_engine_trace(struct kiln_engine *engine, const struct kiln_trace *trace) {
     engine->rt->trace = trace;
+    engine->ahead.queued = 0; // nobody saw it
 }
 
 void kiln_engine_memory(const struct kiln_engine *engine, struct kiln_engine_memory *memory) {
@@ -266,7 +275,7 @@ void kiln_engine_memory(const struct kiln_engine *engine, struct kiln_engine_mem
     for (size_t i = 0; i < engine->n_body; i++) {
         memory->work += kiln_schedule_bytes(engine->body[i]);
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < KILN_HEADS; i++) {
         memory->work += engine->head[i] ? kiln_schedule_bytes(engine->head[i]) : 0;
     }
 }
@@ -280,13 +289,14 @@ uint64_t kiln_engine_bytes(const struct kiln_engine *engine) {
 void kiln_engine_truncate(struct kiln_engine *engine, int64_t n_past) {
     if (n_past < engine->n_past) {
         engine->n_past = n_past;
+        engine->ahead.queued = 0;
     }
 }
 
 // ---- Feeding tokens -----------------------------------------------------------------------------
 
 // What n rows behind n_past are told, and that the head, if it is asked, gets one.
-static enum kiln_status put_values(
+enum kiln_status kiln_engine_put(
         struct kiln_engine *engine, const int32_t *ids, int64_t n, struct kiln_err *err) {
     enum {
         STRIDE = KILN_VALUE_STRIDE / sizeof(int32_t)
@@ -313,7 +323,7 @@ static enum kiln_status put_values(
 static enum kiln_status run_body(struct kiln_engine *engine, const int32_t *ids, int64_t n,
         struct kiln_schedule **body, struct kiln_err *err) {
     KILN_TRY(kiln_engine_body(engine, n, body, err));
-    KILN_TRY(put_values(engine, ids, n, err));
+    KILN_TRY(kiln_engine_put(engine, ids, n, err));
     KILN_TRY(kiln_schedule_run(*body, engine->params.stop, err));
     engine->n_past += n;
     return KILN_STATUS_OK;
@@ -331,8 +341,8 @@ static enum kiln_status run_step(
         struct kiln_engine *engine, const int32_t *id, float *logits, struct kiln_err *err) {
     struct kiln_schedule *body, *head;
     KILN_TRY(kiln_engine_body(engine, 1, &body, err));
-    KILN_TRY(kiln_engine_head(engine, 0, &head, err));
-    KILN_TRY(put_values(engine, id, 1, err));
+    KILN_TRY(kiln_engine_head(engine, KILN_HEAD_ONE, &head, err));
+    KILN_TRY(kiln_engine_put(engine, id, 1, err));
     KILN_TRY(kiln_schedule_run_step(body, head, engine->params.stop, err));
     engine->n_past++;
     return download_logits(engine, head, 1, logits, err);
@@ -343,7 +353,7 @@ static enum kiln_status run_head(struct kiln_engine *engine, const struct kiln_s
         int64_t row, int64_t n, float *logits, struct kiln_err *err) {
     struct kiln_dev *dev = engine->rt->dev;
     struct kiln_schedule *head;
-    KILN_TRY(kiln_engine_head(engine, n > 1, &head, err));
+    KILN_TRY(kiln_engine_head(engine, n > 1 ? KILN_HEAD_MANY : KILN_HEAD_ONE, &head, err));
     uint64_t row_bytes = (uint64_t)engine->params.model->params.width * sizeof(float);
     const uint8_t *from = (const uint8_t *)kiln_schedule_out(body) + (uint64_t)row * row_bytes;
     KILN_TRY(dev->ops->copy(dev, kiln_schedule_in(head), from, (uint64_t)n * row_bytes, err));
@@ -357,7 +367,7 @@ static enum kiln_status run_head(struct kiln_engine *engine, const struct kiln_s
     return download_logits(engine, head, n, logits, err);
 }
 
-static enum kiln_status check_ids(
+enum kiln_status kiln_engine_check(
         const struct kiln_engine *engine, const int32_t *ids, int64_t n, struct kiln_err *err) {
     if (n > engine->rt->ctx - engine->n_past) {
         return kiln_err_set(err, KILN_STATUS_USAGE,
@@ -423,7 +433,7 @@ static enum kiln_status eval_chunk(struct kiln_engine *engine, const int32_t *id
 static enum kiln_status eval_all(struct kiln_engine *engine, const int32_t *ids,
         const struct wanted *want, struct kiln_err *err) {
     int64_t n = want->n;
-    KILN_TRY(check_ids(engine, ids, n, err));
+    KILN_TRY(kiln_engine_check(engine, ids, n, err));
     if (engine->params.progress && n > 1) {
         engine->params.progress(engine->params.progress_arg, 0, n);
     }
@@ -445,6 +455,7 @@ static enum kiln_status eval_all(struct kiln_engine *engine, const int32_t *ids,
 static enum kiln_status eval(struct kiln_engine *engine, const int32_t *ids,
         const struct wanted *want, struct kiln_err *err) {
     int64_t n_past = engine->n_past;
+    KILN_TRY(kiln_engine_settle(engine, err));
     enum kiln_status status = eval_all(engine, ids, want, err);
     if (status != KILN_STATUS_OK) {
         engine->n_past = n_past;
@@ -471,7 +482,7 @@ enum kiln_status kiln_engine_describe(
     KILN_TRY(kiln_engine_body(
             engine, rows < engine->ubatch ? rows : engine->ubatch, &schedule, err));
     kiln_schedule_print(schedule, text);
-    KILN_TRY(kiln_engine_head(engine, 0, &schedule, err));
+    KILN_TRY(kiln_engine_head(engine, KILN_HEAD_ONE, &schedule, err));
     kiln_schedule_print(schedule, text);
     return text->failed ? kiln_err_nomem(err, "a description") : KILN_STATUS_OK;
 }
@@ -483,7 +494,7 @@ enum kiln_status kiln_engine_sums(
     KILN_TRY(kiln_engine_body(
             engine, rows < engine->ubatch ? rows : engine->ubatch, &schedule, err));
     kiln_schedule_sums(schedule, text);
-    KILN_TRY(kiln_engine_head(engine, 0, &schedule, err));
+    KILN_TRY(kiln_engine_head(engine, KILN_HEAD_ONE, &schedule, err));
     kiln_schedule_sums(schedule, text);
     return text->failed ? kiln_err_nomem(err, "the orders of sums") : KILN_STATUS_OK;
 }

@@ -61,9 +61,18 @@ void kiln_engine_truncate(struct kiln_engine *engine, int64_t n_past);
 KILN_MUST_CHECK enum kiln_status kiln_engine_eval(struct kiln_engine *engine, const int32_t *ids,
         int64_t n, float *logits, struct kiln_err *err);
 
-// The same with the logits of every token from `first` on (index into ids), handed out in slices in
-// order: rows [at, at + n) as (n, V), valid during the call. A status other than OK from `take`
-// ends the evaluation.
+// Whether kiln_engine_pick can be called: the device picks tokens itself.
+int kiln_engine_picks(const struct kiln_engine *engine);
+// Feeds one id as kiln_engine_eval does and gives, in place of the logits, the lowest id of the
+// largest of them; -1: that one is not finite. more: *pick will most likely be fed next, so the
+// device goes on with it at once. When something else is asked of the engine instead, what ran
+// ahead is as if it had never run.
+KILN_MUST_CHECK enum kiln_status kiln_engine_pick(
+        struct kiln_engine *engine, int32_t id, int more, int32_t *pick, struct kiln_err *err);
+
+// As kiln_engine_eval, with the logits of every token from `first` on (index into ids), handed out
+// in slices in order: rows [at, at + n) as (n, V), valid during the call. A status other than OK
+// from `take` ends the evaluation.
 typedef enum kiln_status (*kiln_logits_fn)(
         void *arg, int64_t at, int64_t n, const float *logits, struct kiln_err *err);
 KILN_MUST_CHECK enum kiln_status kiln_engine_eval_all(struct kiln_engine *engine,

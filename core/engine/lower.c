@@ -653,7 +653,7 @@ static enum kiln_status lower_all(struct lowering *low, struct kiln_err *err) {
         low->again = 0;
         drop_steps(s);
         KILN_TRY(make_groups(low, err));
-        if (s->part == KILN_PART_HEAD) { // its input is fed from outside, before the first step
+        if (s->part != KILN_PART_BODY) { // its input is fed from outside, before the first step
             struct kiln_tensor tensor;
             uint64_t bytes;
             KILN_TRY(kiln_edge_describe(s, low->graph->head_in, "f32", &tensor, &bytes, err));
@@ -663,7 +663,7 @@ static enum kiln_status lower_all(struct lowering *low, struct kiln_err *err) {
             KILN_TRY(emit(low, &low->groups[i], err));
         }
     } while (low->again);
-    kiln_edge out = s->part == KILN_PART_HEAD ? low->graph->logits : low->graph->body_out;
+    kiln_edge out = s->part == KILN_PART_BODY ? low->graph->body_out : low->graph->logits;
     s->out_value = find_value(s, out, "f32", -1);
     if (s->out_value < 0) {
         return kiln_err_set(err, KILN_STATUS_CONFIG,

@@ -59,6 +59,11 @@ static void describe_value(const struct kiln_schedule *schedule, const struct ki
         init(tensor, (enum kiln_operand)tensor->operand, KILN_DTYPE_I32, 1, schedule->rows, 1);
         bound_rows(tensor, 0, KILN_OPERAND_N_TOKENS);
         return;
+    case KILN_OPERAND_OUT: // of the pick
+        *address = values[KILN_VALUE_ONE_ID];
+        init(tensor, KILN_OPERAND_OUT, KILN_DTYPE_I32, 2, 1, schedule->rows);
+        bound_rows(tensor, 1, KILN_OPERAND_N_TOKENS);
+        return;
     case KILN_OPERAND_N_TOKENS:
         *address = values[node->head ? KILN_VALUE_HEAD_ROWS : KILN_VALUE_N_TOKENS];
         break;

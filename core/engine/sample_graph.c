@@ -102,8 +102,8 @@ enum kiln_status kiln_sample_graph_make(struct kiln_sample_graph *sample,
         x = build_layer(sample, shape, &attention, layer, x);
     }
     x = norm(sample, -1, "output_norm", kiln_graph_begin_head(graph, x));
-    graph->logits = matmul(sample, -1, "output", x, shape->output_type, shape->n_vocab, 0, -1);
-    if (graph->logits < 0) {
+    kiln_edge logits = matmul(sample, -1, "output", x, shape->output_type, shape->n_vocab, 0, -1);
+    if (kiln_graph_pick(graph, logits) < 0) {
         return kiln_err_nomem(err, "a sample graph");
     }
     return KILN_STATUS_OK;

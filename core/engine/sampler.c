@@ -328,3 +328,8 @@ enum kiln_status kiln_sampler_sample(struct kiln_sampler *sampler, const float *
     *id = draw(sampler, best.logit);
     return KILN_STATUS_OK;
 }
+
+int kiln_sampler_is_plain(const struct kiln_sampler *sampler) {
+    const struct kiln_sampler_params *params = &sampler->params;
+    return (params->greedy || params->temp == 0) && params->repeat_penalty == 1;
+}

@@ -45,6 +45,10 @@ void kiln_sampler_destroy(struct kiln_sampler *sampler); // NULL is fine
 KILN_MUST_CHECK enum kiln_status kiln_sampler_sample(struct kiln_sampler *sampler,
         const float *logits, int32_t n_vocab, int32_t *id, struct kiln_err *err);
 
+// Whether the pick is always the largest logit, whatever was accepted before: then whoever has the
+// logits may pick, and the sampler need not see them.
+int kiln_sampler_is_plain(const struct kiln_sampler *sampler);
+
 // Tells the sampler of an id that is now part of the text (of the prompt or sampled).
 void kiln_sampler_accept(struct kiln_sampler *sampler, int32_t id);
 

@@ -52,7 +52,12 @@ static enum kiln_link link_of(
         if (ops->tensors[i].operand != arg->operand) {
             continue;
         }
-        return ops->values[i] >= 0 && ops->values[i] == s->in_value ? KILN_LINK_IN : KILN_LINK_NONE;
+        if (ops->values[i] >= 0) {
+            return ops->values[i] == s->in_value ? KILN_LINK_IN : KILN_LINK_NONE;
+        }
+        if (ops->address[i] && ops->address[i] == s->runtime->values[KILN_VALUE_ONE_ID]) {
+            return arg->operand == KILN_OPERAND_OUT ? KILN_LINK_ID_OUT : KILN_LINK_ID_IN;
+        }
     }
     return KILN_LINK_NONE;
 }
@@ -197,7 +202,9 @@ enum kiln_status kiln_schedule_create(struct kiln_schedule **schedule, struct ki
     s->rows = rows;
     s->m = m;
     s->first_node = part == KILN_PART_BODY ? 0 : graph->n_body;
-    s->end_node = part == KILN_PART_BODY ? graph->n_body : graph->n_nodes;
+    s->end_node = part == KILN_PART_BODY   ? graph->n_body
+                  : part == KILN_PART_HEAD ? graph->n_head
+                                           : graph->n_nodes;
     s->in_value = -1;
     s->bindings = kiln_calloc(s->end_node - s->first_node, sizeof(*s->bindings));
     enum kiln_status status = s->bindings ? build(s, err) : kiln_err_nomem(err, "a schedule");
@@ -229,8 +236,10 @@ void kiln_schedule_destroy(struct kiln_schedule *schedule) {
     if (s->graph) {
         dev->ops->forget(dev, s->graph);
     }
-    if (s->whole) {
-        dev->ops->forget(dev, s->whole);
+    for (size_t i = 0; i < sizeof(s->whole) / sizeof(s->whole[0]); i++) {
+        if (s->whole[i].graph) {
+            dev->ops->forget(dev, s->whole[i].graph);
+        }
     }
     if (s->arena) {
         dev->ops->free(dev, s->arena);
@@ -322,7 +331,7 @@ static void show(const struct kiln_schedule *s, const struct kiln_step *step, st
             .geometry = &step->geometry,
             .planned = step->planned,
             .layer = step->layer,
-            .head = s->part == KILN_PART_HEAD,
+            .head = s->part != KILN_PART_BODY,
             .kv_len = s->runtime->kv_len,
             .problem = &view->problem,
             .operands = view->operands};
@@ -371,7 +380,7 @@ static enum kiln_status trace_edges(
 
 // Where the arguments with a link lead, by enum kiln_link; NULL: where they lead anyway.
 struct links {
-    uint8_t *to[KILN_LINK_IN + 1];
+    uint8_t *to[KILN_LINK_ID_OUT + 1];
 };
 
 enum {
@@ -393,7 +402,8 @@ static enum kiln_status launch_linked(const struct kiln_schedule *s, struct kiln
     }
     for (uint32_t i = 0; any && i < launch->n_args; i++) {
         uint8_t *to = links->to[kinds[i]];
-        const uint8_t *from = value_address(s, s->in_value);
+        const uint8_t *from = kinds[i] == KILN_LINK_IN ? value_address(s, s->in_value)
+                                                       : s->runtime->values[KILN_VALUE_ONE_ID];
         linked[i] = to ? to + ((const uint8_t *)args[i] - from) : args[i];
     }
     return dev->ops->launch(dev, ready, launch, any ? linked : args, err);
@@ -441,15 +451,21 @@ static enum kiln_status queue_steps(const struct kiln_schedule *s, const struct 
     return status == KILN_STATUS_OK ? trace_step(s, NULL, err) : status;
 }
 
-// A step of decode: a body, and the head on the row that it wrote, or NULL.
+// A step of decode: a body, and the head on the row that it wrote, or NULL. ids: where the id to be
+// embedded lies and where the picked one goes, or NULL.
 struct decode {
     const struct kiln_schedule *body, *head;
+    int32_t *const *ids;
 };
 
 static enum kiln_status queue_decode(
         const struct decode *d, int (*stop)(void), struct kiln_err *err) {
     struct kiln_dev *dev = d->body->runtime->dev;
     struct links links = {.to = {NULL}};
+    if (d->ids) {
+        links.to[KILN_LINK_ID_IN] = (uint8_t *)d->ids[0];
+        links.to[KILN_LINK_ID_OUT] = (uint8_t *)d->ids[1];
+    }
     KILN_TRY(queue_steps(d->body, &links, stop, err));
     if (!d->head) {
         return KILN_STATUS_OK;
@@ -499,15 +515,28 @@ enum kiln_status kiln_schedule_run(
     return run_decode(&alone, &schedule->graph, stop, err);
 }
 
+static enum kiln_status run_whole(
+        struct kiln_whole *whole, const struct decode *d, int (*stop)(void), struct kiln_err *err) {
+    struct kiln_dev *dev = d->body->runtime->dev;
+    if (whole->graph && whole->head != d->head) {
+        dev->ops->forget(dev, whole->graph);
+        whole->graph = NULL;
+    }
+    whole->head = d->head;
+    return run_decode(d, &whole->graph, stop, err);
+}
+
 enum kiln_status kiln_schedule_run_step(struct kiln_schedule *body, struct kiln_schedule *head,
         int (*stop)(void), struct kiln_err *err) {
-    if (body->whole && body->head != head) {
-        body->runtime->dev->ops->forget(body->runtime->dev, body->whole);
-        body->whole = NULL;
-    }
-    body->head = head;
     const struct decode d = {.body = body, .head = head};
-    return run_decode(&d, &body->whole, stop, err);
+    return run_whole(&body->whole[0], &d, stop, err);
+}
+
+enum kiln_status kiln_schedule_run_pick(struct kiln_schedule *body, struct kiln_schedule *head,
+        int32_t *const ids[2], int turn, int (*stop)(void), struct kiln_err *err) {
+    int32_t *const by_turn[2] = {ids[turn], ids[!turn]};
+    const struct decode d = {.body = body, .head = head, .ids = by_turn};
+    return run_whole(&body->whole[1 + turn], &d, stop, err);
 }
 
 void kiln_schedule_print(const struct kiln_schedule *schedule, struct kiln_buf *text) {

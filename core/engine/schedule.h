@@ -108,7 +108,8 @@ uint64_t kiln_runtime_source_digest(const struct kiln_runtime *rt, const char *p
 
 enum kiln_part {
     KILN_PART_BODY,
-    KILN_PART_HEAD
+    KILN_PART_HEAD,
+    KILN_PART_PICK // the head and the pick behind it
 };
 
 struct kiln_schedule;
@@ -130,9 +131,9 @@ int64_t kiln_schedule_rows(const struct kiln_schedule *schedule);
 int64_t kiln_schedule_seen(const struct kiln_schedule *schedule);   // the m that it was made for
 uint64_t kiln_schedule_bytes(const struct kiln_schedule *schedule); // of device memory
 void *kiln_schedule_in(
-        const struct kiln_schedule *schedule); // HEAD: (rows, D) f32, to be filled in
+        const struct kiln_schedule *schedule); // HEAD, PICK: (rows, D) f32, to be filled in
 void *kiln_schedule_out(
-        const struct kiln_schedule *schedule); // BODY: (rows, D) f32; HEAD: (rows, V) f32
+        const struct kiln_schedule *schedule); // BODY: (rows, D) f32; HEAD, PICK: (rows, V) f32
 
 // Queues every step. `stop` (may be NULL) is asked between steps and ends the run with INTERRUPTED.
 KILN_MUST_CHECK enum kiln_status kiln_schedule_run(
@@ -142,6 +143,11 @@ KILN_MUST_CHECK enum kiln_status kiln_schedule_run(
 // Where steps are recorded, the two are one recording.
 KILN_MUST_CHECK enum kiln_status kiln_schedule_run_step(struct kiln_schedule *body,
         struct kiln_schedule *head, int (*stop)(void), struct kiln_err *err);
+// The same with a head that picks: the id embedded is that in ids[turn], not KILN_VALUE_ONE_ID, and
+// the one picked comes to ids[!turn]. Recorded for each turn; ids are the same at each call.
+KILN_MUST_CHECK enum kiln_status kiln_schedule_run_pick(struct kiln_schedule *body,
+        struct kiln_schedule *head, int32_t *const ids[2], int turn, int (*stop)(void),
+        struct kiln_err *err);
 
 // One line a step: slot, plugin, variant, geometry, launches. For -v and tests.
 void kiln_schedule_print(const struct kiln_schedule *schedule, struct kiln_buf *text);

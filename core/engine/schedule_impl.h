@@ -33,7 +33,9 @@ struct kiln_step_op {
 // What an argument's address is replaced by where a step of decode is queued as one.
 enum kiln_link {
     KILN_LINK_NONE,
-    KILN_LINK_IN // of a head: what the body wrote, so that nothing is copied
+    KILN_LINK_IN,    // of a head: what the body wrote, so that nothing is copied
+    KILN_LINK_ID_IN, // the id that is embedded
+    KILN_LINK_ID_OUT // the one that is picked
 };
 
 struct kiln_step {
@@ -71,8 +73,10 @@ struct kiln_schedule {
     uint64_t arena_bytes;
     int32_t in_value, out_value;
     void *graph; // the device's recording of all steps, or NULL
-    void *whole; // of all steps and those of `head` behind them, or NULL
-    const struct kiln_schedule *head;
+    struct kiln_whole {
+        void *graph; // of all steps and those of `head` behind them, or NULL
+        const struct kiln_schedule *head;
+    } whole[3]; // of HEAD, of PICK by turns
 };
 
 // lower.c: fills in steps and values. place.c: fills in offsets and arena_bytes.

@@ -14,7 +14,7 @@ struct kiln_follower {
     // What the engine had made when this began: the same is made ready before the take-over.
     int64_t rows[KILN_ENGINE_BODIES];
     size_t n_rows;
-    int many; // a head for many rows
+    int many, picks; // a head for many rows, one that picks
     struct kiln_follower_counts counts;
 };
 
@@ -64,7 +64,8 @@ enum kiln_status kiln_follower_begin(struct kiln_follower **out, struct kiln_eng
             follower->rows[follower->n_rows++] = rows;
         }
     }
-    follower->many = engine->head[1] != NULL;
+    follower->many = engine->head[KILN_HEAD_MANY] != NULL;
+    follower->picks = engine->head[KILN_HEAD_PICK] != NULL;
     follower->engine = engine;
     follower->next = next;
     *out = follower;
@@ -79,8 +80,12 @@ static enum kiln_status build(struct kiln_follower *follower, struct kiln_err *e
     for (size_t i = 0; i < follower->n_rows; i++) {
         KILN_TRY(kiln_engine_body(next, follower->rows[i], &schedule, err));
     }
-    for (int many = 0; many <= follower->many; many++) {
-        KILN_TRY(kiln_engine_head(next, many, &schedule, err));
+    if (follower->picks) {
+        KILN_TRY(kiln_engine_plan_pick(next, err));
+    }
+    KILN_TRY(kiln_engine_head(next, KILN_HEAD_ONE, &schedule, err));
+    if (follower->many) {
+        KILN_TRY(kiln_engine_head(next, KILN_HEAD_MANY, &schedule, err));
     }
     return next->rt->dev->ops->sync(next->rt->dev, err);
 }

@@ -77,7 +77,23 @@ enum kiln_status kiln_workload_warm(struct kiln_workload_run *run, struct kiln_e
         KILN_TRY(kiln_engine_eval(engine, run->ids, run->load.depth, run->logits, err));
     }
     KILN_TRY(kiln_workload_time(run, engine, &seconds, err));
+    if (run->load.n_prompt == 0 && kiln_engine_picks(engine)) { // the logits stayed on the device
+        kiln_engine_truncate(engine, kiln_engine_n_past(engine) - 1);
+        KILN_TRY(kiln_engine_eval(engine, &run->last, 1, run->logits, err));
+    }
     warn_of_nan(run, who);
+    return KILN_STATUS_OK;
+}
+
+// As a greedy user's tokens come: each is known to the host before the next one counts.
+static enum kiln_status feed_picks(
+        struct kiln_workload_run *run, struct kiln_engine *engine, struct kiln_err *err) {
+    const int32_t *ids = run->ids + run->load.depth;
+    int32_t pick = ids[0];
+    for (int64_t i = 0; i < run->load.n_gen; i++) {
+        run->last = pick >= 0 ? pick : ids[i]; // broken, which was warned of: any other will do
+        KILN_TRY(kiln_engine_pick(engine, run->last, i + 1 < run->load.n_gen, &pick, err));
+    }
     return KILN_STATUS_OK;
 }
 
@@ -86,6 +102,9 @@ static enum kiln_status feed(
     const int32_t *ids = run->ids + run->load.depth;
     int64_t n = kiln_workload_tokens(&run->load);
     int64_t chunk = run->load.n_prompt > 0 ? n : 1;
+    if (run->load.n_prompt == 0 && kiln_engine_picks(engine)) {
+        return feed_picks(run, engine, err);
+    }
     for (int64_t at = 0; at < n; at += chunk) {
         KILN_TRY(kiln_engine_eval(engine, ids + at, chunk, run->logits, err));
     }

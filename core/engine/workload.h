@@ -18,7 +18,10 @@ void kiln_workload_name(const struct kiln_workload *load, char *name, size_t siz
 
 struct kiln_workload_run {
     struct kiln_workload load;
-    int32_t *ids; // (depth + tokens): any tokens of the vocabulary; which ones is no matter of time
+    int32_t *
+            ids; // (depth + tokens): any tokens of the vocabulary; which ones is no matter of time.
+                 // Where the device picks, a decode is fed the first and then what was picked.
+    int32_t last;         // of those fed
     struct kiln_dev *dev; // whose memory logits is
     float *logits;        // (V)
     int32_t n_vocab;      // V

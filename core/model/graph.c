@@ -215,3 +215,16 @@ kiln_edge kiln_graph_begin_head(struct kiln_graph *graph, kiln_edge x) {
     graph->head_in = add_edge(graph, graph->edges[x].cols, -1);
     return graph->head_in;
 }
+
+kiln_edge kiln_graph_pick(struct kiln_graph *graph, kiln_edge logits) {
+    graph->n_head = graph->n_nodes;
+    struct kiln_node *node = logits >= 0 ? add_node(graph, KILN_OP_ARGMAX, "pick", -1, 0) : NULL;
+    if (!node) {
+        return -1;
+    }
+    use_edge(node, KILN_OPERAND_IN, logits);
+    use(node, KILN_OPERAND_OUT, KILN_FROM_VALUE, 0); // the id that the next step embeds
+    use_count(node);
+    graph->logits = logits;
+    return logits;
+}

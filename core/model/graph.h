@@ -6,7 +6,8 @@
 //
 // The graph has two parts: the body, run on every chunk of tokens, and the head (last norm and
 // output matmul), run on those rows whose logits are wanted. The body's result and the head's input
-// are edges of their own.
+// are edges of their own. Behind the head stands the pick, the op that takes the id of the largest
+// logit, for where nothing else of the logits is wanted.
 //
 // Building cannot fail half-way: the first failure sticks in graph->err, later calls do nothing and
 // return -1.
@@ -62,8 +63,8 @@ struct kiln_rope_table {
 };
 
 struct kiln_graph {
-    struct kiln_node *nodes; // body first, head behind it
-    size_t n_nodes, cap_nodes, n_body;
+    struct kiln_node *nodes;                   // body first, head behind it, the pick last
+    size_t n_nodes, cap_nodes, n_body, n_head; // n_body, n_head: where head and pick begin
     struct kiln_graph_edge *edges;
     size_t n_edges, cap_edges;
     struct kiln_rope_table rope[2];
@@ -108,5 +109,7 @@ kiln_edge kiln_graph_activation(
         struct kiln_graph *graph, int32_t layer, uint32_t activation, kiln_edge gate, kiln_edge up);
 // Ends the body; returns the head's input.
 kiln_edge kiln_graph_begin_head(struct kiln_graph *graph, kiln_edge x);
+// Ends the head, whose result is `logits`, and adds the pick. Returns logits.
+kiln_edge kiln_graph_pick(struct kiln_graph *graph, kiln_edge logits);
 
 #endif

@@ -305,5 +305,5 @@ void kiln_model_head(struct kiln_model *model, kiln_edge x) {
     if (!output) {
         output = kiln_model_tensor(model, -1, "token_embd.weight", p->width, p->n_vocab);
     }
-    g->logits = kiln_graph_matmul(g, -1, "output", h, output, NULL, -1);
+    (void)kiln_graph_pick(g, kiln_graph_matmul(g, -1, "output", h, output, NULL, -1));
 }

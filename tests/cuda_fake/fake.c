@@ -282,7 +282,7 @@ PLAIN(cuMemGetInfo_v2, size_t *free_bytes, size_t *total) {
 
 PLAIN(cuMemHostAlloc, void **at, size_t bytes, unsigned flags) {
     (void)flags;
-    void *data = malloc(bytes);
+    void *data = calloc(1, bytes); // so that a run repeats
     int result = data ? called("cuMemHostAlloc") : OUT_OF_MEMORY;
     if (result != 0) { // as a driver: what fails gives nothing
         free(data);

@@ -56,7 +56,14 @@ def graph_cases(runs):
     check("it has a graph", on["device"] == "cuda:0" and on["graph"] == "on")
     # Three decode steps, body and head, and the head once behind the prefill.
     check("every decode step is one replay", on_calls["cuGraphLaunch"] == 3 + 1, str(on_calls))
-    check("recorded once", on_calls["cuGraphInstantiateWithFlags"] == 2)
+    # The head, and a step for each of the two places that ids come to by turns.
+    check("recorded once", on_calls["cuGraphInstantiateWithFlags"] == 3, str(on_calls))
+    # One brings the logits behind the prompt, the steps' ids are waited for one by one.
+    check("the device picks", on_calls["cuMemcpyDtoHAsync_v2"] == 1 and on_calls["cuEventSynchronize"] >= 3,
+          str(on_calls))
+    _, drawn = good_run(runs, "temperature", "--repeat-penalty", "1.1")
+    check("a penalty needs the logits", drawn["cuMemcpyDtoHAsync_v2"] == 4 and drawn["cuGraphInstantiateWithFlags"] == 2,
+          str(drawn))
     off, off_calls = good_run(runs, "--graph off", "--graph", "off")
     check("it has none", off["graph"] == "off" and "cuGraphLaunch" not in off_calls
           and "cuStreamBeginCapture_v2" not in off_calls, str(off_calls))
@@ -143,7 +150,7 @@ def fault_cases(runs):
         graph = "on" if name in calls and name not in off_calls else "off"
         total = (calls if graph == "on" else off_calls)[name]
         if name == "cuStreamSynchronize":
-            total = 6  # further ones are of the end, when all has been said
+            total = 2  # further ones are of the end, when all has been said
         for number in sorted({1, (total + 1) // 2, total}):
             with open(out, "w", encoding="ascii") as file:
                 file.write("before\n")

@@ -274,7 +274,7 @@ API int cuMemGetInfo_v2(size_t *unused, size_t *total) {
 API int cuMemHostAlloc(void **data, size_t size, unsigned flags);
 API int cuMemHostAlloc(void **data, size_t size, unsigned flags) {
     (void)flags;
-    *data = malloc(size);
+    *data = calloc(1, size);
     return *data ? 0 : OUT_OF_MEMORY;
 }
 
