@@ -7,7 +7,8 @@
 // instructions: what a tile costs to bring and to recombine runs beside the products. Each buffer
 // of the ring has two named barriers: full (its tile is there) and empty (all have multiplied it).
 // The producers hold the bytes of the next tile in registers while they wait for a buffer (A_ASYNC
-// 1: activations fly to the ring by cp.async). Weights become bytes on their way into the ring;
+// 1: activations fly to the ring by cp.async), and fetch each piece of it as soon as that of the
+// tile before is stored. Weights become bytes on their way into the ring;
 // with MMQ_EXPANDED 1 they are so already (mm_mmq_expand), and nothing is left to recombine.
 //
 // An integer sum I of 32 columns (q6_K: of 16) must meet its scales before the next is begun. The
@@ -142,40 +143,36 @@ PTX_INLINE void a_copy(
     }
 }
 #else
-PTX_INLINE void a_load(activations &a, int tile, const mm_args &args) {
+// Store: what the thread holds goes to the ring. Load: a piece of tile `next` takes its place.
+template <bool Store, bool Load>
+PTX_INLINE void a_pass(activations &a, unsigned base, int stage, int next, const mm_args &args) {
     int row = producer() / PIECES;
-    int column = tile * BK + producer() % PIECES * 16;
+    int column = next * BK + producer() % PIECES * 16;
     const unsigned char *from = a.from + min(column, args.k - 16);
 #    pragma unroll
     for (int i = 0; i < a_each; i++) {
-        a.piece[i] = *(const uint4 *)(from + min(row + i * STEP, a.rows - 1) * (int)args.in_stride);
-    }
-    row = producer() / BLOCKS;
-    column = tile * BK + producer() % BLOCKS * 32;
-    from = a.from + args.k + min(column, args.k - 32) / 4;
-#    pragma unroll
-    for (int i = 0; i < s_each; i++) {
-        float2 scale =
-                *(const float2 *)(from + min(row + i * A_STEP, a.rows - 1) * (int)args.in_stride);
-        a.scale[i] = column < args.k ? scale : make_float2(0, 0);
-    }
-}
-
-PTX_INLINE void a_store(const activations &a, unsigned base, int stage) {
-    int row = producer() / PIECES;
-#    pragma unroll
-    for (int i = 0; i < a_each; i++) {
-        if (a_has(row + i * STEP, STEP)) {
+        if (Store && a_has(row + i * STEP, STEP)) {
             ptx_store_shared_v4(base + stage * A_BYTES + place(row + i * STEP, producer() % PIECES),
                     a.piece[i]);
         }
+        if (Load) {
+            a.piece[i] =
+                    *(const uint4 *)(from + min(row + i * STEP, a.rows - 1) * (int)args.in_stride);
+        }
     }
     row = producer() / BLOCKS;
+    column = next * BK + producer() % BLOCKS * 32;
+    from = a.from + args.k + min(column, args.k - 32) / 4;
 #    pragma unroll
     for (int i = 0; i < s_each; i++) {
-        if (a_has(row + i * A_STEP, A_STEP)) {
+        if (Store && a_has(row + i * A_STEP, A_STEP)) {
             ptx_store_shared_v2(base + scale_at(stage, producer() % BLOCKS, row + i * A_STEP),
                     (unsigned)__float_as_int(a.scale[i].x), (unsigned)__float_as_int(a.scale[i].y));
+        }
+        if (Load) {
+            float2 scale = *(
+                    const float2 *)(from + min(row + i * A_STEP, a.rows - 1) * (int)args.in_stride);
+            a.scale[i] = column < args.k ? scale : make_float2(0, 0);
         }
     }
 }
@@ -218,33 +215,26 @@ PTX_INLINE long long b_stride(const mm_args &args) {
     return args.k_padded / 32 * 40;
 }
 
-PTX_INLINE void b_load(weights &w, int tile, const mm_args &args) {
-    int row = producer() / PIECES;
-    const unsigned char *from = w.from + tile * BK + producer() % PIECES * 16;
-#    pragma unroll
-    for (int i = 0; i < b_each; i++) {
-        w.piece[i] = *(const uint4 *)(from + min(row + i * STEP, w.rows - 1) * (int)b_stride(args));
-    }
-    row = producer() / F_ROW;
-    from = w.from + args.k_padded + (tile * BLOCKS + producer() % F_ROW) * 8;
-#    pragma unroll
-    for (int i = 0; i < f_each; i++) {
-        w.factor[i] =
-                *(const float2 *)(from + min(row + i * F_STEP, w.rows - 1) * (int)b_stride(args));
-    }
-}
-
-PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int, const mm_args &) {
+template <bool Store, bool Load>
+PTX_INLINE void b_pass(weights &w, unsigned base, int stage, int, int next, const mm_args &args) {
     unsigned b = base + B_AT + stage * B_BYTES;
     int row = producer() / PIECES;
+    const unsigned char *from = w.from + next * BK + producer() % PIECES * 16;
 #    pragma unroll
     for (int i = 0; i < b_each; i++) {
-        ptx_store_shared_v4(b + place(row + i * STEP, producer() % PIECES), w.piece[i]);
+        if (Store) {
+            ptx_store_shared_v4(b + place(row + i * STEP, producer() % PIECES), w.piece[i]);
+        }
+        if (Load) {
+            w.piece[i] =
+                    *(const uint4 *)(from + min(row + i * STEP, w.rows - 1) * (int)b_stride(args));
+        }
     }
     row = producer() / F_ROW;
+    from = w.from + args.k_padded + (next * BLOCKS + producer() % F_ROW) * 8;
 #    pragma unroll
     for (int i = 0; i < f_each; i++) {
-        if (f_has(row + i * F_STEP)) {
+        if (Store && f_has(row + i * F_STEP)) {
             unsigned to = base + factor_at(stage, producer() % F_ROW, row + i * F_STEP, 0);
             unsigned x = (unsigned)__float_as_int(w.factor[i].x);
             if (MMQ_PAIR) {
@@ -253,53 +243,50 @@ PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int, const m
                 ptx_store_shared(to, x);
             }
         }
+        if (Load) {
+            w.factor[i] = *(
+                    const float2 *)(from + min(row + i * F_STEP, w.rows - 1) * (int)b_stride(args));
+        }
     }
 }
 #else
-PTX_INLINE void b_load(weights &w, int tile, const mm_args &args) {
-    int last = args.k / 16 - 1;
-    int row = producer() / PIECES;
-    int unit = min(tile * PIECES + producer() % PIECES, last);
-#    pragma unroll
-    for (int i = 0; i < b_each; i++) {
-        w_load(w.raw[i], w.from + min(row + i * STEP, w.rows - 1) * (int)args.weight_stride, unit,
-                args.k);
-    }
-    row = producer() / F_ROW;
-    unit = min(tile * PIECES + producer() % F_ROW * MMQ_EVERY, last);
-#    pragma unroll
-    for (int i = 0; i < f_each; i++) {
-        w_load(w.factor[i], w.from + min(row + i * F_STEP, w.rows - 1) * (int)args.weight_stride,
-                unit, args.k);
-    }
-}
-
-// What b_load has read for the same tile.
-PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int tile, const mm_args &args) {
+template <bool Store, bool Load>
+PTX_INLINE void b_pass(
+        weights &w, unsigned base, int stage, int tile, int next, const mm_args &args) {
     unsigned b = base + B_AT + stage * B_BYTES;
+    int last = args.k / 16 - 1;
     int row = producer() / PIECES;
     int unit = producer() % PIECES;
     int column = w_column(unit);
 #    pragma unroll
     for (int i = 0; i < b_each; i++) {
 #    pragma unroll
-        for (int run = 0; run < 2; run++) {
+        for (int run = 0; Store && run < 2; run++) {
             uint2 q = mmq_bytes(w.raw[i], tile * PIECES + unit, run);
             int c = column + run * W_GAP;
             ptx_store_shared_v2(b + place(row + i * STEP, c / 16) + c % 16, q.x, q.y);
         }
+        if (Load) {
+            w_load(w.raw[i], w.from + min(row + i * STEP, w.rows - 1) * (int)args.weight_stride,
+                    min(next * PIECES + unit, last), args.k);
+        }
     }
     row = producer() / F_ROW;
-    unit = tile * PIECES + producer() % F_ROW * MMQ_EVERY;
-    bool valid = w_column(unit) < args.k;
+    unit = producer() % F_ROW * MMQ_EVERY;
+    bool valid = w_column(tile * PIECES + unit) < args.k;
 #    pragma unroll
     for (int i = 0; i < f_each; i++) {
-        if (f_has(row + i * F_STEP)) {
-            mmq_factors(w.factor[i], unit, [&](int at, int which, float value) {
+        if (Store && f_has(row + i * F_STEP)) {
+            mmq_factors(w.factor[i], tile * PIECES + unit, [&](int at, int which, float value) {
                 ptx_store_shared(
                         base + factor_at(stage, (at - tile * BK) / 32, row + i * F_STEP, which),
                         valid ? (unsigned)__float_as_int(value) : 0);
             });
+        }
+        if (Load) {
+            w_load(w.factor[i],
+                    w.from + min(row + i * F_STEP, w.rows - 1) * (int)args.weight_stride,
+                    min(next * PIECES + unit, last), args.k);
         }
     }
 }
@@ -309,14 +296,24 @@ PTX_INLINE void b_store(const weights &w, unsigned base, int stage, int tile, co
 #define FULL(stage)  (1 + (stage))
 #define EMPTY(stage) (1 + STAGES + (stage))
 
+// Whether each piece is fetched as soon as the registers of the one before are free, so that it
+// flies while others are stored. With four warps for q6_K they would not suffice.
+#define EARLY (!MMQ_HALVES || PRODUCERS > 4)
+
+template <bool Store, bool Load>
+PTX_INLINE void pass(activations &a, weights &w, unsigned base, int stage, int tile, int next,
+        const mm_args &args) {
+#if !A_ASYNC
+    a_pass<Store, Load>(a, base, stage, next, args);
+#endif
+    b_pass<Store, Load>(w, base, stage, tile, next, args);
+}
+
 PTX_INLINE void produce(
         activations &a, weights &w, unsigned base, int tile, int end, const mm_args &args) {
     int first = tile;
     int stage = 0;
-#if !A_ASYNC
-    a_load(a, tile, args);
-#endif
-    b_load(w, tile, args);
+    pass<false, true>(a, w, base, 0, tile, tile, args);
 #pragma unroll 1
     for (; tile < end; tile++) {
         if (tile - first >= STAGES) {
@@ -325,15 +322,11 @@ PTX_INLINE void produce(
 #if A_ASYNC
         a_copy(a, base, stage, tile, args);
         ptx_cp_async_commit();
-#else
-        a_store(a, base, stage);
 #endif
-        b_store(w, base, stage, tile, args);
-        if (tile + 1 < end) {
-#if !A_ASYNC
-            a_load(a, tile + 1, args);
-#endif
-            b_load(w, tile + 1, args);
+        int next = min(tile + 1, end - 1); // the last once more, for nobody
+        pass<true, EARLY>(a, w, base, stage, tile, next, args);
+        if (!EARLY && tile + 1 < end) {
+            pass<false, true>(a, w, base, stage, tile, next, args);
         }
 #if A_ASYNC
         ptx_cp_async_wait<0>();
@@ -429,7 +422,7 @@ PTX_INLINE void multiply_tile(float (&sums)[MT][NT][4], unsigned base, int stage
         }
 #pragma unroll
         for (int j = 0; j < NT; j += 2) {
-            if (MMQ_HALVES && (A_ASYNC || __CUDA_ARCH__ >= 1000)) {
+            if (MMQ_HALVES && (A_ASYNC || THREADS >= 512 || __CUDA_ARCH__ >= 1000)) {
                 __syncwarp(); // keeps the compiler from loading all factors at first, and spilling
             }
             unsigned b[4];
@@ -509,10 +502,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     float sums[MT][NT][4] = {};
     int stage = 0;
 #pragma unroll 1
-    for (; tile < end; tile++) {
+    for (int left = end - tile; left > 0; left--) {
         mmq_barrier_sync(FULL(stage), THREADS);
         multiply_tile(sums, base, stage, warp_row(), warp_out());
-        if (tile + STAGES < end) { // else nobody waits for it
+        if (left > STAGES) { // else nobody waits for it
             mmq_barrier_arrive(EMPTY(stage), THREADS);
         }
         stage = stage + 1 < STAGES ? stage + 1 : 0;
