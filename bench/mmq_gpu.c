@@ -464,6 +464,21 @@ static void time_type(const struct kiln_variant *variant, uint32_t dtype, int64_
     }
 }
 
+// Variants of one name share out the types.
+static const struct kiln_variant *find_variant(const char *name, uint32_t dtype) {
+    char slot[64];
+    snprintf(slot, sizeof(slot), "matmul.%s.prefill", cpu_quant_find(dtype)->name);
+    for (uint32_t i = 0; i < plugin->n_variants; i++) {
+        const struct kiln_variant *variant = plugin->variants[i];
+        for (uint32_t k = 0; strcmp(variant->name, name) == 0 && k < variant->n_slots; k++) {
+            if (strcmp(variant->slots[k], slot) == 0) {
+                return variant;
+            }
+        }
+    }
+    gpu_die("the plugin has no variant %s for %s", name, slot);
+}
+
 static int wanted(const char *given, const char *name) {
     return given == NULL || strcmp(given, "all") == 0 || strcmp(given, name) == 0;
 }
@@ -499,7 +514,7 @@ int main(int argc, char **argv) {
             if (!wanted(words[2], cpu_quant_find(types[t])->name)) {
                 continue;
             }
-            const struct kiln_variant *variant = gpu_find_variant(plugin, names[v]);
+            const struct kiln_variant *variant = find_variant(names[v], types[t]);
             if (timed) {
                 time_type(variant, types[t], words[3] != NULL ? strtoll(words[3], NULL, 10) : 0);
             } else {

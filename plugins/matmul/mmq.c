@@ -40,6 +40,16 @@ static const struct kiln_param_default *const warps_n_rows[] = {
 static const struct kiln_param_default *const stages_rows[] = {
     GPU_DEFAULT(0, 79, 2), GPU_DEFAULT(86, 89, 2), GPU_DEFAULT(120, 129, 2)};
 
+// What brings q6_K has the most instructions a byte: on Hopper tiles of half the outputs for twice
+// the rows, recombined by twice the warps. On sm_10x and 11x twice the rows would spill.
+static const struct kiln_param_default *const bm_rows_q6[] = {
+    GPU_DEFAULT(0, 79, 64), GPU_DEFAULT(90, 99, 256), GPU_DEFAULT(120, 129, 64)};
+static const struct kiln_param_default *const bn_rows_q6[] = {
+    GPU_DEFAULT(0, 79, 64), GPU_DEFAULT(90, 119, 64)};
+static const struct kiln_param_default *const stages_rows_q6[] = {
+    GPU_DEFAULT(0, 79, 2), GPU_DEFAULT(86, 99, 2), GPU_DEFAULT(120, 129, 2)};
+static const struct kiln_param_default *const producers_rows_q6[] = {GPU_DEFAULT(90, 109, 8)};
+
 PARAM(bm, "BM", "rows of activations a block; few rows take less"), .unit = "rows", .value = 128,
     LIST(bm_values), ROWS(bm_rows)};
 PARAM(bn, "BN", "outputs a block"), .unit = "outputs", .value = 128, LIST(bn_values),
@@ -54,6 +64,14 @@ PARAM(warps_n, "WARPS_N", "warps that multiply and share BN"), .unit = "warps", 
     LIST(warps_values), ROWS(warps_n_rows)};
 PARAM(producers, "PRODUCERS", "warps that bring and recombine tiles"), .unit = "warps", .value = 4,
     LIST(warps_values)};
+PARAM(bm_q6, "BM", "rows of activations a block; few rows take less"), .unit = "rows", .value = 128,
+    LIST(bm_values), ROWS(bm_rows_q6)};
+PARAM(bn_q6, "BN", "outputs a block"), .unit = "outputs", .value = 128, LIST(bn_values),
+    ROWS(bn_rows_q6)};
+PARAM(stages_q6, "STAGES", "tiles in shared memory"), .unit = "tiles", .value = 3, .min = 2,
+    .max = 4, ROWS(stages_rows_q6)};
+PARAM(producers_q6, "PRODUCERS", "warps that bring and recombine tiles"), .unit = "warps",
+    .value = 4, LIST(warps_values), ROWS(producers_rows_q6)};
 PARAM(min_blocks, "MIN_BLOCKS", "blocks a multiprocessor that registers must allow"),
     .unit = "blocks", .value = 1, .min = 1, .max = 8};
 PARAM(splits, "SPLITS", "parts of K that blocks share, added in order; 0: as the device needs"),
@@ -62,6 +80,8 @@ PARAM(splits, "SPLITS", "parts of K that blocks share, added in order; 0: as the
 
 static const struct kiln_param *const params[] = {
         &bm, &bn, &bk, &stages, &warps_m, &warps_n, &producers, &min_blocks, &splits};
+static const struct kiln_param *const params_q6[] = {
+        &bm_q6, &bn_q6, &bk, &stages_q6, &warps_m, &warps_n, &producers_q6, &min_blocks, &splits};
 
 struct tile {
     int32_t bm, bn, bk, stages, warps_m, warps_n, producers, splits;
@@ -321,7 +341,10 @@ static int32_t plan_expand(void *instance, const struct kiln_problem *problem,
     return plan_int8(problem, geometry, device, plan, &(struct lever){.expanded = true});
 }
 
-static const char *const slots[] = {"matmul.q4_K.prefill", "matmul.q6_K.prefill",
+static const char *const slots[] = {"matmul.q4_K.prefill", "matmul.q5_K.prefill",
+        "matmul.q4_0.prefill", "matmul.q4_1.prefill", "matmul.q5_0.prefill", "matmul.q8_0.prefill"};
+static const char *const slots_q6[] = {"matmul.q6_K.prefill"};
+static const char *const slots_all[] = {"matmul.q4_K.prefill", "matmul.q6_K.prefill",
         "matmul.q5_K.prefill", "matmul.q4_0.prefill", "matmul.q4_1.prefill", "matmul.q5_0.prefill",
         "matmul.q8_0.prefill"};
 static const char *const in_formats[] = {GPU_Q8_FORMAT};
@@ -331,26 +354,29 @@ static const struct kiln_kernel *const kernels[] = {&mm_kernel_mmq, &mm_kernel_m
 static const struct kiln_kernel *const kernels_expand[] = {
         &mm_kernel_mmq, &mm_kernel_mmq_join, &mm_kernel_mmq_expand};
 
-#define VARIANT(object, label, text, param_list, kernel_list, function) \
+#define VARIANT(object, label, text, slot_list, param_list, kernel_list, function) \
     const struct kiln_variant object = {.struct_size = sizeof(struct kiln_variant), \
             .devices = KILN_DEVICE_CUDA, \
             .name = (label), \
             .help = (text), \
-            .slots = slots, \
+            .slots = (slot_list), \
             .params = (param_list), \
             .kernels = (kernel_list), \
             .ios = ios, \
-            .n_slots = GPU_COUNT(slots), \
+            .n_slots = GPU_COUNT(slot_list), \
             .n_params = GPU_COUNT(param_list), \
             .n_kernels = GPU_COUNT(kernel_list), \
             .n_ios = GPU_COUNT(ios), \
             .plan = (function)}
 
-VARIANT(mm_variant_mmq, "mmq",
-        "int8 tensor cores; weights recombined on their way into shared memory", params, kernels,
-        plan_mmq);
-VARIANT(mm_variant_mmq_async, "mmq_async", "as mmq, activations copied by cp.async", params,
-        kernels, plan_async);
+static const char mmq_help[] =
+        "int8 tensor cores; weights recombined on their way into shared memory";
+static const char async_help[] = "as mmq, activations copied by cp.async";
+
+VARIANT(mm_variant_mmq, "mmq", mmq_help, slots, params, kernels, plan_mmq);
+VARIANT(mm_variant_mmq_q6, "mmq", mmq_help, slots_q6, params_q6, kernels, plan_mmq);
+VARIANT(mm_variant_mmq_async, "mmq_async", async_help, slots, params, kernels, plan_async);
+VARIANT(mm_variant_mmq_async_q6, "mmq_async", async_help, slots_q6, params_q6, kernels, plan_async);
 VARIANT(mm_variant_mmq_expand, "mmq_expand",
-        "as mmq, weights expanded to int8 when the model is loaded: nothing to recombine", params,
-        kernels_expand, plan_expand);
+        "as mmq, weights expanded to int8 when the model is loaded: nothing to recombine",
+        slots_all, params, kernels_expand, plan_expand);

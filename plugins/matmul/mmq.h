@@ -5,7 +5,9 @@
 #include "mm_plan.h"
 
 extern const struct kiln_format mm_format_q8;
-extern const struct kiln_variant mm_variant_mmq, mm_variant_mmq_async, mm_variant_mmq_expand;
+extern const struct kiln_variant mm_variant_mmq, mm_variant_mmq_q6; // by the types that they take
+extern const struct kiln_variant mm_variant_mmq_async, mm_variant_mmq_async_q6;
+extern const struct kiln_variant mm_variant_mmq_expand;
 extern const struct kiln_variant mm_variant_quantize;
 
 extern const struct kiln_kernel mm_kernel_mmq, mm_kernel_mmq_expand, mm_kernel_mmq_join;
