@@ -7,12 +7,13 @@
 llama-bench is one that was built with -DGGML_CUDA=ON; its int8 products are that build's default. It
 runs with flash attention at each of --llama-ub, and the best of them for each test is what kiln is
 held against. kiln runs as it is bound by itself ("default") and with all products of a prefill in
-`mmq` (int8) and in `f16_expand`.
+`f16_expand` and in `mmq` (int8), the latter with activations quantized before every product ("mmq"),
+once for all of its readers ("mmq shared") and by what makes them (configs/gpu-int8.ini, "mmq fused").
 
 Each round starts every engine once, in an order that turns round from round to round, so that a card
 that warms up does not favour one; a figure is the median of the rounds. An engine warms up by itself
 and then measures each test --repeats times. Every ratio is kiln / llama: above 1 kiln is faster. The
-exit status is 1 when `mmq` is below --bar times llama.cpp at the first of the prefills.
+exit status is 1 when "mmq" is below --bar times llama.cpp at the first of the prefills.
 """
 
 import argparse
@@ -23,7 +24,15 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BINDINGS = {"default": None, "mmq": "mmq", "f16_expand": "f16_expand"}
+VARIANT = "matmul.*.prefill.variant="
+MMQ = ["--set", VARIANT + "mmq"]
+BINDINGS = {
+    "default": [],
+    "mmq": MMQ,
+    "mmq shared": MMQ + ["--set", "quantize.variant=shared"],
+    "mmq fused": ["--config", os.path.join(ROOT, "configs", "gpu-int8.ini")],
+    "f16_expand": ["--set", VARIANT + "f16_expand"],
+}
 BARRED = "mmq"
 
 
@@ -39,10 +48,9 @@ def run(command):
             for row in json.loads(result.stdout)}
 
 
-def kiln_command(options, variant, prompts, gens):
-    command = [options.kiln, "bench", "-m", options.model, "--device", options.device, "-p", prompts, "-n", gens,
-               "-ub", str(options.kiln_ub), "-r", str(options.repeats), "--json"]
-    return command + (["--set", "matmul.*.prefill.variant=" + variant] if variant else [])
+def kiln_command(options, binding, prompts, gens):
+    return [options.kiln, "bench", "-m", options.model, "--device", options.device, "-p", prompts, "-n", gens,
+            "-ub", str(options.kiln_ub), "-r", str(options.repeats), "--json"] + binding
 
 
 def llama_command(options, ubatch, prompts, gens):
@@ -54,8 +62,8 @@ def llama_command(options, ubatch, prompts, gens):
 def engines(options):
     """Name and command of each; the decode, which no binding of a prefill changes, once a side."""
     found = []
-    for name, variant in BINDINGS.items():
-        found.append(("kiln " + name, kiln_command(options, variant, options.p, options.n if not variant else "0")))
+    for name, binding in BINDINGS.items():
+        found.append(("kiln " + name, kiln_command(options, binding, options.p, "0" if binding else options.n)))
     for i, ubatch in enumerate(options.llama_ub.split(",")):
         found.append(("llama.cpp -ub " + ubatch,
                       llama_command(options, int(ubatch), options.p, options.n if i == 0 else "0")))
