@@ -35,10 +35,20 @@ static double rate_of(double amount, double seconds) {
 // ---- The document -------------------------------------------------------------------------------
 
 static json_t *slice_json(const struct kiln_wall *wall, const struct kiln_wall_slice *s) {
-    return json_pack("{s:s, s:s, s:f, s:f, s:I, s:f, s:f}", "slot", s->slot, "name", s->name, "ms",
-            s->seconds * 1e3, "share_pct", 100 * s->seconds / wall->wall, "steps",
+    json_t *json = json_pack("{s:s, s:s, s:f, s:f, s:I, s:f, s:f}", "slot", s->slot, "name",
+            s->name, "ms", s->seconds * 1e3, "share_pct", 100 * s->seconds / wall->wall, "steps",
             (json_int_t)s->steps, "gb_s", rate_of(s->bytes, s->seconds) / 1e9, "tflop_s",
             rate_of(s->flops, s->seconds) / 1e12);
+    if (json && wall->pace.runs > 0) {
+        json_object_set_new(json, "paced_ms", json_real(s->paced * 1e3));
+    }
+    return json;
+}
+
+static json_t *pace_json(const struct kiln_wall_pace *pace) {
+    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:I, s:I}", "runs", (json_int_t)pace->runs, "ms",
+            pace->seconds * 1e3, "rest_ms", pace->rest * 1e3, "sm_mhz", pace->sm_mhz, "watts",
+            pace->watts, "capped", (json_int_t)pace->capped, "looks", (json_int_t)pace->looks);
 }
 
 static json_t *document(const struct wall_options *o, const struct kiln_session *session,
@@ -49,7 +59,7 @@ static json_t *document(const struct wall_options *o, const struct kiln_session 
     for (size_t i = 0; slices && i < wall->n; i++) {
         json_array_append_new(slices, slice_json(wall, &wall->slices[i]));
     }
-    return json_pack(
+    json_t *doc = json_pack(
             "{s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:s, "
             "s:o}",
             "date", date, "device", session->dev->id, "device_name", session->dev->desc.name,
@@ -61,6 +71,10 @@ static json_t *document(const struct wall_options *o, const struct kiln_session 
             (wall->traced - wall->wall) * 1e3, "sm_mhz", wall->sm_mhz, "full_sm_mhz",
             wall->full_mhz, "capped", (json_int_t)wall->capped, "mark_us", wall->mark * 1e6,
             "grade", kiln_grade_of(session->dev), "slices", slices);
+    if (doc && wall->pace.runs > 0) {
+        json_object_set_new(doc, "paced", pace_json(&wall->pace));
+    }
+    return doc;
 }
 
 // ---- Text ---------------------------------------------------------------------------------------
@@ -106,6 +120,31 @@ static void warn_if_apart(const struct kiln_wall *wall) {
     }
 }
 
+// Beside the wall, no part of it.
+static void print_paced(const struct kiln_wall *wall, struct kiln_buf *out) {
+    const struct kiln_wall_pace *pace = &wall->pace;
+    kiln_buf_printf(out,
+            "\npaced, measured, mean of %" PRId64 " runs: every step alone, behind it rest of %d "
+            "times as long, %.0f ms at least\n",
+            pace->runs, KILN_WALL_REST_TIMES, KILN_WALL_REST_LEAST * 1e3);
+    kiln_buf_puts(out, "  paced ms    wall ms  wall / paced\n");
+    for (size_t i = 0; i < wall->n; i++) {
+        const struct kiln_wall_slice *s = &wall->slices[i];
+        kiln_buf_printf(out, "%10.3f %10.3f %13.3f  %s  %s\n", s->paced * 1e3, s->seconds * 1e3,
+                rate_of(s->seconds, s->paced), s->slot, s->name);
+    }
+    kiln_buf_printf(out, "%10.3f %10.3f %13.3f  all slices\n", pace->seconds * 1e3,
+            (wall->traced - wall->host) * 1e3, rate_of(wall->traced - wall->host, pace->seconds));
+    if (pace->sm_mhz > 0) {
+        kiln_buf_printf(out, "SM clock %.0f MHz", pace->sm_mhz);
+        if (pace->watts > 0) {
+            kiln_buf_printf(out, ", %.0f W", pace->watts);
+        }
+        kiln_buf_printf(out, ", at the card's power limit in %" PRId64 " of %" PRId64 " looks\n",
+                pace->capped, pace->looks);
+    }
+}
+
 static enum kiln_status print_wall(const struct wall_options *o, const struct kiln_session *session,
         const struct kiln_wall *wall, struct kiln_err *err) {
     struct kiln_buf out = {0};
@@ -123,6 +162,9 @@ static enum kiln_status print_wall(const struct wall_options *o, const struct ki
             &out);
     print_line(wall, wall->wall, "wall", &out);
     print_clock(wall, &out);
+    if (wall->pace.runs > 0) {
+        print_paced(wall, &out);
+    }
     return kiln_out_buf(&out, err);
 }
 
@@ -264,6 +306,9 @@ static enum kiln_status run(
                     "tokens in the context before (0)", 0, 1000000},
             {"-r", NULL, KILN_OPT_INT, &o.params.runs, "R", "runs with and without marks (5)", 1,
                     10000},
+            {"--paced", NULL, KILN_OPT_FLAG, &o.params.paced, NULL,
+                    "as many runs with a rest behind each step, too: the slices at full clock", 0,
+                    0},
             {"--lever", NULL, KILN_OPT_LIST, &o.levers, "SLOT=PCT",
                     "what a change of a slot's time brings at most: attention.prefill=-11%", 0, 0},
             KILN_SAVE_OPTION(&o.save),

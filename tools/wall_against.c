@@ -131,21 +131,52 @@ static void print_ratio(double then, double now, struct kiln_buf *out) {
     }
 }
 
-// full: how much faster the SMs could be clocked than they were; 0: the table has no such column.
-static void print_row(
-        const char *name, const struct kiln_against_row *row, double full, struct kiln_buf *out) {
+struct columns {
+    int then_paced, paced; // an older wall's; this one's and the ratio
+    double full;           // how much faster the SMs could be clocked than they were; 0: no column
+};
+
+static void print_head(const struct columns *columns, const char *then, struct kiln_buf *out) {
+    const struct {
+        int there;
+        const char *name;
+    } more[] = {{columns->then_paced, "then paced ms"}, {columns->paced, "paced ms"},
+            {columns->paced, "paced ratio"}, {columns->full > 0, "at full clock"}};
+    const size_t n = sizeof(more) / sizeof(more[0]);
+    kiln_buf_printf(out, "| slot | %s ms | kiln ms | ratio |", then);
+    for (size_t i = 0; i < n; i++) {
+        if (more[i].there) {
+            kiln_buf_printf(out, " %s |", more[i].name);
+        }
+    }
+    kiln_buf_puts(out, "\n| --- | ---: | ---: | ---: |");
+    for (size_t i = 0; i < n; i++) {
+        kiln_buf_puts(out, more[i].there ? " ---: |" : "");
+    }
+    kiln_buf_puts(out, "\n");
+}
+
+static void print_row(const char *name, const struct kiln_against_row *row,
+        const struct columns *columns, struct kiln_buf *out) {
     kiln_buf_printf(out, "| %s | %.3f | %.3f |", name, row->then * 1e3, row->now * 1e3);
     print_ratio(row->then, row->now, out);
-    if (full > 0) {
-        print_ratio(row->then * full, row->now, out);
+    if (columns->then_paced) {
+        kiln_buf_printf(out, " %.3f |", row->then_paced * 1e3);
+    }
+    if (columns->paced) {
+        kiln_buf_printf(out, " %.3f |", row->now_paced * 1e3);
+        print_ratio(row->then_paced, row->now_paced, out);
+    }
+    if (columns->full > 0) {
+        print_ratio(row->then * columns->full, row->now, out);
     }
     kiln_buf_puts(out, "\n");
 }
 
 // The rows of one op together ("matmul") where it has several: what one engine does in one kernel
 // another may do in two.
-static void print_family(
-        const struct kiln_against *against, size_t first, double full, struct kiln_buf *out) {
+static void print_family(const struct kiln_against *against, size_t first,
+        const struct columns *columns, struct kiln_buf *out) {
     const char *slot = against->rows[first].slot;
     size_t len = strcspn(slot, "."), members = 0;
     struct kiln_against_row sum = {.then = 0};
@@ -158,12 +189,14 @@ static void print_family(
             members++;
             sum.then += row->then;
             sum.now += row->now;
+            sum.then_paced += row->then_paced;
+            sum.now_paced += row->now_paced;
         }
     }
     if (members > 1) {
         char name[96];
         snprintf(name, sizeof(name), "all of %.*s", (int)len, slot);
-        print_row(name, &sum, full, out);
+        print_row(name, &sum, columns, out);
     }
 }
 
@@ -193,45 +226,67 @@ static double full_over(const struct kiln_wall_other *other, const struct kiln_w
     return slowed && !other->saved ? wall->full_mhz / wall->sm_mhz : 0;
 }
 
+// Of all rows, paced: a wall has no paced time of its own.
+static double sum_of(const struct kiln_against *against, int then) {
+    double sum = 0;
+    for (size_t i = 0; i < against->n; i++) {
+        sum += then ? against->rows[i].then_paced : against->rows[i].now_paced;
+    }
+    return sum;
+}
+
 static enum kiln_status print(const struct kiln_wall_other *other,
         const struct kiln_against *against, const struct kiln_wall *wall, struct kiln_err *err) {
     struct kiln_buf out = {0};
     const char *date = json_string_value(json_object_get(other->saved, "date"));
-    const struct kiln_against_row all = {.then = against->then, .now = against->now};
-    const double full = full_over(other, wall);
+    const struct kiln_against_row all = {.then = against->then,
+            .now = against->now,
+            .then_paced = other->saved ? sum_of(against, 1) : against->then,
+            .now_paced = sum_of(against, 0)};
+    const struct columns columns = {.then_paced = against->paced && other->saved,
+            .paced = against->paced,
+            .full = against->paced ? 0 : full_over(other, wall)};
     kiln_buf_printf(&out, "\nagainst %s (%s), measured\n", other->path,
             other->saved ? date ? date : "no date" : other->profile.kind);
-    if (full > 0) {
+    if (columns.full > 0) {
         kiln_buf_printf(&out,
                 "kiln ran at the card's power limit, at %.0f of %.0f MHz; a profiler that runs "
                 "kernels one at a time is not held back. At full clock is for what the SMs bound, "
-                "the ratio itself for what memory does\n",
+                "the ratio itself for what memory does; --paced measures it\n",
                 wall->sm_mhz, wall->full_mhz);
     }
-    kiln_buf_printf(&out, "| slot | %s ms | kiln ms | ratio |%s\n| --- | ---: | ---: | ---: |%s\n",
-            other->saved ? "then" : "its", full > 0 ? " at full clock |" : "",
-            full > 0 ? " ---: |" : "");
+    print_head(&columns, other->saved ? "then" : "its", &out);
     for (size_t i = 0; i < against->n; i++) {
-        print_row(against->rows[i].slot, &against->rows[i], full, &out);
+        print_row(against->rows[i].slot, &against->rows[i], &columns, &out);
     }
     for (size_t i = 0; i < against->n; i++) {
-        print_family(against, i, full, &out);
+        print_family(against, i, &columns, &out);
     }
-    print_row(other->saved ? "wall" : "all kernels", &all, full, &out);
+    print_row(other->saved ? "wall" : "all kernels", &all, &columns, &out);
     print_unmapped(against, &out);
     return kiln_out_buf(&out, err);
+}
+
+static json_t *ratio_json(double then, double now) {
+    return then > 0 && now > 0 ? json_real(now / then) : json_null();
+}
+
+static json_t *row_json(const struct kiln_against_row *row, int paced) {
+    json_t *json = json_pack("{s:s, s:f, s:f, s:o}", "slot", row->slot, "then_ms", row->then * 1e3,
+            "now_ms", row->now * 1e3, "ratio", ratio_json(row->then, row->now));
+    if (json && paced) {
+        json_object_set_new(json, "then_paced_ms", json_real(row->then_paced * 1e3));
+        json_object_set_new(json, "paced_ms", json_real(row->now_paced * 1e3));
+        json_object_set_new(json, "paced_ratio", ratio_json(row->then_paced, row->now_paced));
+    }
+    return json;
 }
 
 static json_t *against_json(const struct kiln_wall_other *other, const struct kiln_against *against,
         const struct kiln_wall *wall) {
     json_t *rows = json_array(), *unmapped = json_array();
     for (size_t i = 0; i < against->n; i++) {
-        const struct kiln_against_row *row = &against->rows[i];
-        json_array_append_new(
-                rows, json_pack("{s:s, s:f, s:f, s:o}", "slot", row->slot, "then_ms",
-                              row->then * 1e3, "now_ms", row->now * 1e3, "ratio",
-                              row->then > 0 && row->now > 0 ? json_real(row->now / row->then)
-                                                            : json_null()));
+        json_array_append_new(rows, row_json(&against->rows[i], against->paced));
     }
     for (size_t i = 0; i < against->n_unmapped; i++) {
         const struct kiln_profile_kernel *kernel = &against->unmapped[i];

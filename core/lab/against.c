@@ -26,11 +26,12 @@ static enum kiln_status row_of(struct kiln_against *against, const char *slot,
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status add_then(
-        struct kiln_against *against, const char *slot, double seconds, struct kiln_err *err) {
+static enum kiln_status add_then(struct kiln_against *against, const char *slot, double seconds,
+        double paced, struct kiln_err *err) {
     struct kiln_against_row *row;
     KILN_TRY(row_of(against, slot, &row, err));
     row->then += seconds;
+    row->then_paced += paced;
     return KILN_STATUS_OK;
 }
 
@@ -49,6 +50,7 @@ static enum kiln_status add_now(
         KILN_TRY(row_of(against, slot, &row, err));
     }
     row->now += slice->seconds;
+    row->now_paced += slice->paced;
     return KILN_STATUS_OK;
 }
 
@@ -87,9 +89,11 @@ enum kiln_status kiln_against_saved(const struct kiln_wall *wall, const struct j
                     "%s: slice %zu has no \"slot\" and \"ms\": not what `kiln wall --save` writes",
                     path, i);
         }
-        KILN_TRY(add_then(against, slot, json_number_value(ms) / 1e3, err));
+        const double paced = json_number_value(json_object_get(slice, "paced_ms"));
+        KILN_TRY(add_then(against, slot, json_number_value(ms) / 1e3, paced / 1e3, err));
     }
     against->then = json_number_value(wall_ms) / 1e3;
+    against->paced = wall->pace.runs > 0 && json_is_object(json_object_get(saved, "paced"));
     return join(wall, against, err);
 }
 
@@ -109,12 +113,13 @@ static enum kiln_status add_unmapped(struct kiln_against *against,
 enum kiln_status kiln_against_profile(const struct kiln_wall *wall,
         const struct kiln_profile *profile, const struct kiln_kernel_map *map, int64_t passes,
         struct kiln_against *against, struct kiln_err *err) {
-    *against = (struct kiln_against){.then = profile->seconds / (double)passes};
+    *against = (struct kiln_against){
+            .then = profile->seconds / (double)passes, .paced = wall->pace.runs > 0};
     for (size_t i = 0; i < profile->n; i++) {
         const struct kiln_profile_kernel *kernel = &profile->kernels[i];
         const char *slot = kiln_kernel_map_find(map, kernel->name);
         double seconds = kernel->seconds / (double)passes;
-        KILN_TRY(slot ? add_then(against, slot, seconds, err)
+        KILN_TRY(slot ? add_then(against, slot, seconds, seconds, err)
                       : add_unmapped(against, kernel, seconds, err));
     }
     for (size_t i = 0; i < wall->n; i++) {

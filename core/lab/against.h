@@ -8,11 +8,13 @@
 
 struct json_t;
 
-// Seconds of one pass. slot: as a config names it; of a profile it may be a pattern
+// Seconds of one pass; paced: of paced runs, 0 where a wall has none (a profile's kernels count as
+// such). slot: as a config names it; of a profile it may be a pattern
 // ("matmul.*.prefill": what no exact row has) or a name that is no slot of kiln's.
 struct kiln_against_row {
     char slot[64];
     double then, now;
+    double then_paced, now_paced;
 };
 
 struct kiln_against {
@@ -21,6 +23,7 @@ struct kiln_against {
     // Kernels of a profile that no section of the table has, longest first: seconds a pass.
     struct kiln_profile_kernel *unmapped;
     size_t n_unmapped, cap_unmapped;
+    int paced;        // whether both sides have paced times
     double then, now; // of all rows and unmapped kernels; of kiln's walls the walls themselves
 };
 

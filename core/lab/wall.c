@@ -1,4 +1,4 @@
-// wall: runs with and without marks, and the slices between the marks.
+// wall: runs with and without marks, paced ones, and the slices between the marks.
 #include "lab/wall.h"
 
 #include "base/clock.h"
@@ -12,13 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SETTLE 1.0 // seconds before the first paced run, behind one at the power limit
+
 enum {
     NO_SLICE = -1, // behind the last step of a schedule
     EMPTY = -2,    // two marks with nothing between: what one costs
     EMPTIES = 32,
     // Fills that keep a GPU busy longer than the host takes to queue them and what follows.
     BUSY = 64,
-    BUSY_BYTES = 8 << 20
+    BUSY_BYTES = 8 << 20,
+    // Fills round paced steps are small: L2 is to hold what the step before left there.
+    AWAKE = 64,
+    AWAKE_BYTES = 64 << 10
 };
 
 struct mark {
@@ -38,7 +43,10 @@ struct recorder {
     struct kiln_workload_run work;
     struct kiln_health_reader *health;
     void *scratch; // on the device, to keep it busy with
+    void *fills;   // recorded
     struct mean clock, empty;
+    int paced; // whether the run under way is
+    struct mean paced_clock, paced_watts;
 };
 
 // ---- Watching the steps -------------------------------------------------------------------------
@@ -90,14 +98,18 @@ static enum kiln_status put_mark(struct recorder *r, int32_t slice, struct kiln_
     return dev->ops->mark(dev, &r->marks[r->n++].at, err);
 }
 
+static void add_to(struct mean *mean, double value) {
+    if (value > 0) {
+        mean->sum += value;
+        mean->n++;
+    }
+}
+
 // Looks at the card behind a run, when its clock has not had time to move.
 static void look(struct recorder *r) {
     struct kiln_health health = kiln_health_read(r->health);
-    if (health.sm_mhz > 0) {
-        r->clock.sum += health.sm_mhz;
-        r->clock.n++;
-        r->wall->full_mhz = health.full_sm_mhz > 0 ? health.full_sm_mhz : 0;
-    }
+    add_to(&r->clock, health.sm_mhz);
+    r->wall->full_mhz = health.full_sm_mhz > 0 ? health.full_sm_mhz : 0;
     r->wall->capped += kiln_health_capped(&health) != 0;
 }
 
@@ -105,20 +117,25 @@ static double mean_of(const struct mean *mean) {
     return mean->n > 0 ? mean->sum / mean->n : 0;
 }
 
-// Has a GPU busy while what comes next is queued: else the host's time to launch would count into
-// it. Other devices do what they are told when they are told.
-static enum kiln_status keep_busy(struct recorder *r, struct kiln_err *err) {
+static int is_gpu(const struct recorder *r) {
+    return r->session->dev->desc.kind == KILN_DEVICE_CUDA;
+}
+
+static enum kiln_status fill(struct recorder *r, int times, uint64_t bytes, struct kiln_err *err) {
     struct kiln_dev *dev = r->session->dev;
-    if (dev->desc.kind != KILN_DEVICE_CUDA) {
-        return KILN_STATUS_OK;
-    }
     if (!r->scratch) {
         KILN_TRY(dev->ops->alloc(dev, BUSY_BYTES, &r->scratch, err));
     }
-    for (int i = 0; i < BUSY; i++) {
-        KILN_TRY(dev->ops->zero(dev, r->scratch, BUSY_BYTES, err));
+    for (int i = 0; i < times; i++) {
+        KILN_TRY(dev->ops->zero(dev, r->scratch, bytes, err));
     }
     return KILN_STATUS_OK;
+}
+
+// Has a GPU busy while what comes next is queued: else the host's time to launch would count into
+// it. Other devices do what they are told when they are told.
+static enum kiln_status keep_busy(struct recorder *r, struct kiln_err *err) {
+    return is_gpu(r) ? fill(r, BUSY, BUSY_BYTES, err) : KILN_STATUS_OK;
 }
 
 static void count_work(struct kiln_wall_slice *slice, const struct kiln_trace_step *step) {
@@ -128,19 +145,10 @@ static void count_work(struct kiln_wall_slice *slice, const struct kiln_trace_st
     slice->bytes += work.bytes;
 }
 
-static enum kiln_status on_step(
-        void *arg, const struct kiln_trace_step *step, struct kiln_err *err) {
-    struct recorder *r = arg;
-    int32_t slice = NO_SLICE;
-    if (step) {
-        KILN_TRY(slice_of(r, step, &slice, err));
-        count_work(&r->wall->slices[slice], step);
-    }
-    return put_mark(r, slice, err);
-}
-
-static enum kiln_status add_up(struct recorder *r, struct kiln_err *err) {
+// Takes the marks' times to their slices; *took: of all of them.
+static enum kiln_status add_up(struct recorder *r, double *took, struct kiln_err *err) {
     struct kiln_dev *dev = r->session->dev;
+    *took = 0;
     for (size_t i = 0; i + 1 < r->n; i++) {
         double seconds;
         int32_t slice = r->marks[i].slice;
@@ -148,9 +156,12 @@ static enum kiln_status add_up(struct recorder *r, struct kiln_err *err) {
             continue;
         }
         KILN_TRY(dev->ops->elapsed(dev, r->marks[i].at, r->marks[i + 1].at, &seconds, err));
+        *took += seconds;
         if (slice == EMPTY) {
             r->empty.sum += seconds;
             r->empty.n++;
+        } else if (r->paced) {
+            r->wall->slices[slice].paced += seconds;
         } else {
             r->wall->slices[slice].seconds += seconds;
         }
@@ -159,7 +170,91 @@ static enum kiln_status add_up(struct recorder *r, struct kiln_err *err) {
     return KILN_STATUS_OK;
 }
 
+// ---- Pacing -------------------------------------------------------------------------------------
+
+static void look_paced(struct recorder *r) {
+    struct kiln_health health = kiln_health_read(r->health);
+    add_to(&r->paced_clock, health.sm_mhz);
+    add_to(&r->paced_watts, health.watts);
+    r->wall->pace.looks++;
+    r->wall->pace.capped += kiln_health_capped(&health) != 0;
+}
+
+static enum kiln_status record_fills(struct recorder *r, struct kiln_err *err) {
+    struct kiln_dev *dev = r->session->dev;
+    KILN_TRY(fill(r, 1, AWAKE_BYTES, err)); // has the memory before the recording
+    KILN_TRY(dev->ops->record_begin(dev, err));
+    struct kiln_err ended = {0};
+    enum kiln_status status = fill(r, AWAKE, AWAKE_BYTES, err);
+    enum kiln_status end = dev->ops->record_end(dev, &r->fills, &ended);
+    if (status == KILN_STATUS_OK && end != KILN_STATUS_OK) {
+        *err = ended;
+        return end;
+    }
+    return status;
+}
+
+// As keep_busy, without what it does to L2. Recorded, so that many small fills are one call: queued
+// by themselves they take no longer to run than to queue, and the card waits for the step.
+static enum kiln_status keep_awake(struct recorder *r, struct kiln_err *err) {
+    struct kiln_dev *dev = r->session->dev;
+    if (!is_gpu(r)) {
+        return KILN_STATUS_OK;
+    }
+    if (!r->fills) {
+        KILN_TRY(record_fills(r, err));
+    }
+    return dev->ops->replay(dev, r->fills, err);
+}
+
+// Little power, but awake. Devices that are no GPU sleep.
+static enum kiln_status rest(struct recorder *r, double seconds, struct kiln_err *err) {
+    struct kiln_dev *dev = r->session->dev;
+    const double from = kiln_clock_seconds();
+    do {
+        if (!is_gpu(r)) {
+            kiln_clock_rest((int64_t)ceil(seconds * 1e3));
+        }
+        KILN_TRY(keep_awake(r, err));
+        KILN_TRY(dev->ops->sync(dev, err));
+    } while (kiln_clock_seconds() - from < seconds);
+    r->wall->pace.rest += kiln_clock_seconds() - from;
+    return KILN_STATUS_OK;
+}
+
+// Ends the step before, rests, and has the card busy for the next; slice NO_SLICE: there is none.
+static enum kiln_status pace_step(struct recorder *r, int32_t slice, struct kiln_err *err) {
+    if (r->n > 0) {
+        double took;
+        KILN_TRY(put_mark(r, NO_SLICE, err));
+        look_paced(r); // while it runs
+        KILN_TRY(add_up(r, &took, err));
+        KILN_TRY(rest(r, fmax(KILN_WALL_REST_LEAST, KILN_WALL_REST_TIMES * took), err));
+    }
+    if (slice == NO_SLICE) {
+        return KILN_STATUS_OK;
+    }
+    KILN_TRY(keep_awake(r, err));
+    return put_mark(r, slice, err);
+}
+
 // ---- Runs ---------------------------------------------------------------------------------------
+
+static enum kiln_status on_step(
+        void *arg, const struct kiln_trace_step *step, struct kiln_err *err) {
+    struct recorder *r = arg;
+    int32_t slice = NO_SLICE;
+    if (step) {
+        KILN_TRY(slice_of(r, step, &slice, err));
+    }
+    if (r->paced) {
+        return pace_step(r, slice, err);
+    }
+    if (step) {
+        count_work(&r->wall->slices[slice], step);
+    }
+    return put_mark(r, slice, err);
+}
 
 static enum kiln_status traced_run(struct recorder *r, double *seconds, struct kiln_err *err) {
     const struct kiln_trace trace = {.step = on_step, .arg = r};
@@ -170,16 +265,17 @@ static enum kiln_status traced_run(struct recorder *r, double *seconds, struct k
 }
 
 static enum kiln_status take_empties(struct recorder *r, struct kiln_err *err) {
+    double took;
     KILN_TRY(keep_busy(r, err));
     for (int i = 0; i <= EMPTIES; i++) {
         KILN_TRY(put_mark(r, i < EMPTIES ? EMPTY : NO_SLICE, err));
     }
-    return add_up(r, err);
+    return add_up(r, &took, err);
 }
 
 static enum kiln_status all_runs(struct recorder *r, int64_t runs, struct kiln_err *err) {
     struct kiln_engine *engine = r->session->engine;
-    double seconds = 0;
+    double seconds = 0, took;
     KILN_TRY(kiln_workload_warm(&r->work, engine, NULL, err));
     for (int64_t i = 0; i < runs; i++) { // interleaved, so that drift meets both alike
         KILN_TRY(kiln_workload_time(&r->work, engine, &seconds, err));
@@ -188,8 +284,22 @@ static enum kiln_status all_runs(struct recorder *r, int64_t runs, struct kiln_e
         KILN_TRY(traced_run(r, &seconds, err));
         look(r);
         r->wall->traced += seconds;
-        KILN_TRY(add_up(r, err));
+        KILN_TRY(add_up(r, &took, err));
     }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status paced_runs(struct recorder *r, int64_t runs, struct kiln_err *err) {
+    double seconds;
+    if (is_gpu(r)) {
+        KILN_TRY(rest(r, SETTLE, err));
+    }
+    r->wall->pace = (struct kiln_wall_pace){.runs = runs};
+    r->paced = 1;
+    for (int64_t i = 0; i < runs; i++) {
+        KILN_TRY(traced_run(r, &seconds, err));
+    }
+    r->paced = 0;
     return KILN_STATUS_OK;
 }
 
@@ -206,6 +316,9 @@ static void conclude(struct recorder *r, int64_t runs) {
     wall->runs = runs;
     wall->mark = mean_of(&r->empty);
     wall->sm_mhz = mean_of(&r->clock);
+    wall->pace.sm_mhz = mean_of(&r->paced_clock);
+    wall->pace.watts = mean_of(&r->paced_watts);
+    wall->pace.rest /= n;
     wall->wall /= n;
     wall->traced /= n;
     wall->host = wall->traced;
@@ -216,6 +329,8 @@ static void conclude(struct recorder *r, int64_t runs) {
         wall->host -= s->seconds / n;
         wall->traced -= marks;
         s->seconds = s->seconds / n - marks;
+        s->paced = fmax(0, s->paced / n - (double)s->steps * wall->mark);
+        wall->pace.seconds += s->paced;
         s->flops /= n;
         s->bytes /= n;
     }
@@ -231,6 +346,9 @@ static enum kiln_status measure(
     KILN_TRY(kiln_workload_open(
             &r->work, &params->load, r->session->dev, r->session->model->params.n_vocab, err));
     KILN_TRY(all_runs(r, params->runs, err));
+    if (params->paced) {
+        KILN_TRY(paced_runs(r, params->runs, err));
+    }
     KILN_TRY(take_empties(r, err));
     conclude(r, params->runs);
     return KILN_STATUS_OK;
@@ -246,6 +364,9 @@ enum kiln_status kiln_wall_run(struct kiln_session *session, const struct kiln_w
         session->dev->ops->unmark(session->dev, r.marks[i].at);
     }
     kiln_free(r.marks);
+    if (r.fills) {
+        session->dev->ops->forget(session->dev, r.fills);
+    }
     session->dev->ops->free(session->dev, r.scratch);
     kiln_health_close(r.health);
     kiln_workload_close(&r.work);

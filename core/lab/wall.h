@@ -6,7 +6,11 @@
 // takes; what else the marks cost is a line of its own, so that all lines add up to the first.
 //
 // A card at its power limit runs a dense pass at a lower clock than a profiler runs its kernels at,
-// one at a time: the clock stands beside, since what the SMs bound is slower by that much.
+// one at a time: the clock stands beside, since what the SMs bound is slower by that much. Paced
+// runs measure it: the same steps in the same order on the same data, but the card rests behind
+// each, so that its mean power stays far below the limit and its clock is full. Small fills keep it
+// awake and busy meanwhile, so that neither waking up nor the host's launch counts into a step.
+// They are no part of the wall.
 #ifndef KILN_LAB_WALL_H
 #define KILN_LAB_WALL_H
 
@@ -19,6 +23,19 @@ struct kiln_wall_slice {
     double seconds;      // a run, the device's clock, gaps before the next step included, marks not
     int64_t steps;       // a run
     double flops, bytes; // a run: useful work, as the plans declare it
+    double paced;        // as `seconds`, of paced runs; 0: there were none
+};
+
+// Rest behind a step of paced runs: so many times what the step took, and at least so long.
+#define KILN_WALL_REST_TIMES 4
+#define KILN_WALL_REST_LEAST 2e-3
+
+struct kiln_wall_pace {
+    int64_t runs;         // 0: there were none
+    double seconds, rest; // a run: of all slices; of the rests between
+    double sm_mhz, watts; // means of a look behind each step; 0: not known
+    int64_t capped;       // looks that found the card at its power limit
+    int64_t looks;
 };
 
 struct kiln_wall {
@@ -32,11 +49,13 @@ struct kiln_wall {
     double sm_mhz;   // the card's clock, mean of a look behind each run; 0: not known
     double full_mhz; // the most that it can be; 0: not known
     int64_t capped;  // looks, of 2 * runs, that found the card at its power limit
+    struct kiln_wall_pace pace;
 };
 
 struct kiln_wall_params {
     struct kiln_workload load;
     int64_t runs; // of each kind, behind one that warms up
+    int paced;    // whether there are paced ones, too
 };
 
 // Devices without marks are KILN_STATUS_USAGE, as are more tokens than the context holds. The

@@ -16,6 +16,22 @@ model = os.path.join(source, "tests/golden/tiny/llama-quant-q8_0.gguf")
 failures = 0
 
 
+# FAKE_NCU=1: a millisecond for a kernel of each slot; 0: of attention alone; -1: no permission.
+FAKE_NCU = """#!%s
+import os, subprocess, sys
+asked = int(os.environ["FAKE_NCU"])
+if asked < 0:
+    sys.exit("ERR_NVGPUCTRPERM")
+log = sys.argv.index("--log-file") + 1
+names = ["fap2", "mm_f16", "mm_gemv", "ew_norm", "ew_rope_kv", "ew_activation", "ew_embed"][:7 if asked else 1]
+with open(sys.argv[log], "w") as out:
+    out.write('"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\\n')
+    for i, name in enumerate(names):
+        out.write('"%%d","%%s","Command line profiler metrics","gpu__time_duration.sum","ms","2"\\n' %% (i, name))
+sys.exit(subprocess.run(sys.argv[log + 1:], stdout=subprocess.DEVNULL).returncode)
+"""
+
+
 def check(what, condition, result):
     global failures
     print("ok  " if condition else "FAIL", what)
@@ -241,6 +257,8 @@ def wall_cases(folder):
          err="stale: its n_prompt", out="decode of 2 tokens")
     check("wall: marks have a cost, a CPU no clock", wall["mark_us"] > 0 and wall["sm_mhz"] == wall["full_sm_mhz"] == 0
           and wall["capped"] == 0, result)
+    check("wall: unpaced unless asked", "paced" not in wall and all("paced_ms" not in s for s in wall["slices"]), result)
+    paced_cases(folder, shape, saved)
     case("wall: no such slice", [*shape, "--lever", "attention.decode=-11%"], 2, err="there are .*attention.prefill")
     late = case("wall: no such slot", [*shape, "--lever", "attention.perfil=-11%"], 2, err="--lever: .*did you mean 'prefill'")
     check("wall: which is said before anything is measured", not late.stdout, late.stdout)
@@ -264,6 +282,55 @@ def wall_cases(folder):
                                                              "--config", config, "--save", saved], 0)
     kept("wall: names that are no UTF-8", saved, "wall", result)
     check("wall: names that are no UTF-8, as they can be told", wall.get("model", "").endswith("m\ufffd.gguf"), result)
+
+
+def paced_cases(folder, shape, unpaced):
+    """Paced runs: beside the wall, no part of it; compared where both sides have them."""
+    saved = os.path.join(folder, "paced.json")
+    wall, result = document("paced", [*shape, "--paced", "--save", saved], 0)
+    slices, pace = wall.get("slices", []), wall.get("paced", {})
+    total = sum(s["ms"] for s in slices) + wall.get("host_ms", 0) - wall.get("instrumenting_ms", 0)
+    check("paced: no part of the sum", slices and abs(total - wall["wall_ms"]) < 1e-6 * wall["wall_ms"] + 1e-6, result)
+    steps = sum(s["steps"] for s in slices)
+    check("paced: every slice, a look a step", all(s["paced_ms"] >= 0 for s in slices) and pace["runs"] == 2
+          and pace["ms"] > 0
+          and abs(pace["ms"] - sum(s["paced_ms"] for s in slices)) < 1e-6 and pace["looks"] == 2 * steps, result)
+    check("paced: rests are 4 times as long and 2 ms at least", pace["rest_ms"] >= max(2 * steps, 4 * pace["ms"]), result)
+    case("paced: in words", [*shape, "--paced"], 0, out=r"wall\n.*paced, measured, mean of 2 runs: every step alone, behind "
+         r"it rest of 4 times as long, 2 ms at least\n.*attention.prefill .*all slices")
+    columns = r"\| slot \| %s ms \| kiln ms \| ratio \|%s\n"
+    case("paced: against paced", [*shape, "--paced", "--against", saved], 0,
+         out=columns % ("then", r" then paced ms \| paced ms \| paced ratio \|"))
+    case("paced: against one that is not", [*shape, "--paced", "--against", unpaced], 0, out=columns % ("then", ""))
+    case("paced: one that is not against paced", [*shape, "--against", saved], 0, out=columns % ("then", ""))
+    ncu = os.path.join(source, "tests/golden/profiles/ncu_metric.csv")
+    args = [*shape, "--paced", "--against", ncu, "--kernels", "kiln"]
+    case("paced: against a profile", args, 0, out=columns % ("its", r" paced ms \| paced ratio \|"))
+    wall, result = document("paced: against a profile", args, 0)
+    rows = {r["slot"]: r for r in wall.get("against", {}).get("rows", [])}
+    row = rows.get("attention.prefill", {})
+    # On a busy machine a mark may take longer than the slice.
+    check("paced: the ratio is that of the paced", row and abs((row["paced_ratio"] or 0) * row["then_ms"] - row["paced_ms"]) < 1e-9
+          and row["then_paced_ms"] == row["then_ms"] and rows["norm"]["paced_ratio"] is None, result)
+
+
+def beside_ncu_cases(folder):
+    """bench/wall_vs_ncu.py, with a profiler that gives every slice a time that it is told."""
+    fake = os.path.join(folder, "ncu")
+    with open(fake, "w", encoding="ascii") as out:
+        out.write(FAKE_NCU % sys.executable)
+    os.chmod(fake, 0o755)
+    script = [sys.executable, os.path.join(source, "bench/wall_vs_ncu.py"), model, "--kiln", kiln, "--ncu", fake,
+              "--device", "cpu", "-p", "16", "-r", "1", "--least", "0.000001"]
+    for what, times, within, code, out in (
+            ("far off", "1", "3", 1, r"NOT WITHIN.*slots of 1e-06 ms and more: NOT all within 3 %"),
+            ("within a wide bound", "1", "1000000", 0, r"attention.prefill .* within \|.*: all within 1e\+06 %"),
+            ("a slot that ncu has not", "0", "1000000", 1, r"norm \| 0.000 .* - \| NOT WITHIN"),
+            ("ncu is refused", "-1", "3", 2, "")):
+        result = subprocess.run([*script, "--within", within], capture_output=True, text=True, timeout=120,
+                                env={**os.environ, "FAKE_NCU": times})
+        check("beside ncu: " + what, result.returncode == code and re.search(out, result.stdout, re.S),
+              "exit %d: %s %s" % (result.returncode, result.stdout, result.stderr))
 
 
 def nan_cases(folder, base):
@@ -351,6 +418,7 @@ def main():
         planted_cases(folder)
         gate_cases(folder, base, int8, cut)
         wall_cases(folder)
+        beside_ncu_cases(folder)
         nan_cases(folder, base)
         against_cases(folder)
     return 1 if failures else 0

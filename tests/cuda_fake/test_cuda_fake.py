@@ -94,6 +94,14 @@ def wall_cases(runs):
     check("a mark's own time is off its slice", abs(wall["mark_us"] - 500) < 1 and
           all(s["ms"] == s["gb_s"] == 0 for s in wall["slices"]), result.stdout)
     check("it is taken behind work", calls["cuMemsetD8Async"] >= 64, str(calls))
+    result = runs.kiln("wall", "-m", model, "--device", "cuda", "-p", "4", "-r", "1", "--paced", "--json")
+    check("a paced wall", result.returncode == 0, result.stderr)
+    paced, more = json.loads(result.stdout or "{}"), runs.calls()
+    steps = sum(s["steps"] for s in paced["slices"])
+    check("paced slices are without marks, too", steps > 20 and all(s["paced_ms"] == 0 for s in paced["slices"]),
+          result.stdout)
+    check("awake in a rest, busy before a step", more["cuGraphLaunch"] >= 2 * steps, str(more))
+    check("a step rests for 2 ms, or for 4 times as long", paced["paced"]["rest_ms"] >= 2 * steps, result.stdout)
 
 
 def memory_cases(runs):
