@@ -328,6 +328,7 @@ static void show(const struct kiln_schedule *s, const struct kiln_step *step, st
     view->step = (struct kiln_trace_step){.slot = step->slot,
             .plugin = step->plugin->name,
             .variant = step->variant->name,
+            .source = step->binding->source,
             .geometry = &step->geometry,
             .planned = step->planned,
             .layer = step->layer,

@@ -45,6 +45,7 @@ enum {
 // meanwhile. A status other than OK ends the run.
 struct kiln_trace_step {
     const char *slot, *plugin, *variant;
+    const char *source; // CUDA file that the config names in place of the plugin's, or NULL
     const struct kiln_geometry *geometry;
     const struct kiln_planned *planned;
     int32_t layer;  // -1: outside the layers
