@@ -33,6 +33,8 @@ struct walk {
     json_t *campaign; // its text
     json_t *rows;
     char device[96];
+    size_t ran;
+    char reason[512]; // of the first round that did not run
 };
 
 static const char *text_of(const json_t *object, const char *key) {
@@ -325,6 +327,10 @@ static enum kiln_status check_names(const struct walk *walk, struct kiln_err *er
 static enum kiln_status one_round(struct walk *walk, const json_t *round, struct kiln_err *err) {
     struct outcome outcome;
     enum kiln_status status = run_round(walk, round, &outcome, err);
+    walk->ran += !outcome.reason[0];
+    if (outcome.reason[0] && !walk->reason[0]) {
+        snprintf(walk->reason, sizeof(walk->reason), "%s", outcome.reason);
+    }
     if (status == KILN_STATUS_OK &&
             json_array_append_new(walk->rows, row_json(walk, round, &outcome)) != 0) {
         status = kiln_err_nomem(err, "the JSON output");
@@ -357,7 +363,7 @@ static enum kiln_status all_rounds(struct walk *walk, struct kiln_err *err) {
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status conclude(const struct walk *walk, struct kiln_err *err) {
+static enum kiln_status print_walk(const struct walk *walk, struct kiln_err *err) {
     size_t i;
     const json_t *row;
     if (walk->history->common.json) {
@@ -369,6 +375,16 @@ static enum kiln_status conclude(const struct walk *walk, struct kiln_err *err) 
         KILN_TRY(print_mechanism(row, err));
     }
     return KILN_STATUS_OK;
+}
+
+static enum kiln_status conclude(const struct walk *walk, struct kiln_err *err) {
+    KILN_TRY(print_walk(walk, err));
+    if (walk->ran > 0) {
+        return KILN_STATUS_OK;
+    }
+    return kiln_err_set(err, KILN_STATUS_CHECK,
+            "--history: none of the %zu rounds could run here; the first: %s",
+            json_array_size(walk->rows), walk->reason);
 }
 
 static enum kiln_status read_shape(struct kiln_ab_history *history, struct kiln_err *err) {

@@ -36,9 +36,9 @@ def check(what, condition, more=""):
 
 def shipped_cases():
     shape = ["-m", model, "--device", "cpu", "-p", "16", "-r", "6"]
-    text = case("every round is a row", ["--history", *shape], out=r"\| r44 .*\| r57 ")
+    text = case("every round is a row, and none could run", ["--history", *shape], 1, err="none of the 9 rounds could run here.*does not run on cpu", out=r"\| r44 .*\| r57 ")
     check("a round that cannot run says why", len(re.findall(r"^\| r\d\d .*not run: .*does not run on cpu", text, re.M)) == 9, text)
-    rows = json.loads(case("JSON", ["--history", "r46", "r50", "r57", *shape, "--json"]))["rows"]
+    rows = json.loads(case("JSON", ["--history", "r46", "r50", "r57", *shape, "--json"], 1))["rows"]
     check("the rounds asked for", [row["round"] for row in rows] == ["r46", "r50", "r57"], rows)
     check("the campaign's figures", rows[0]["there"] == {"verdict": "REVERTED", "why": "below the bar", "kernel_pct": -11,
                                                          "wall_pct": 0.27} and rows[2]["there"]["wall_pct"] is None, rows)
