@@ -4,15 +4,12 @@
 #include "ab_history.h"
 #include "base/mem.h"
 #include "common.h"
-#include "lab/ab.h"
+#include "lab/ab_print.h"
 #include "save.h"
 #include "sweep.h"
 #include "twin_run.h"
 
-#include <inttypes.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <string.h>
 
 struct ab_options {
     struct kiln_common common;
@@ -22,6 +19,7 @@ struct ab_options {
     int history;
     struct kiln_opt_list rounds; // of the history behind the first two
     const char *save;
+    int pairs; // of every row
 };
 
 // What the rows of a sweep add up to.
@@ -30,84 +28,8 @@ struct tally {
     json_t *origin; // the envelope to keep the result in, or NULL
     int64_t ubatch;
     size_t count, landed, reverted;
+    struct kiln_buf kernels, pairs; // text below the rows
 };
-
-// ---- Output -------------------------------------------------------------------------------------
-
-static json_t *known(int32_t value) {
-    return value < 0 ? json_null() : json_integer(value);
-}
-
-static json_t *pair_json(const struct kiln_ab_pair *pair) {
-    const struct kiln_health *health = &pair->health;
-    return json_pack("{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:b}", "base_s", pair->base,
-            "change_s", pair->change, "pct", pair->pct, "control_pct", pair->control_pct, "sm_mhz",
-            known(health->sm_mhz), "memory_mhz", known(health->memory_mhz), "celsius",
-            known(health->celsius), "watts",
-            health->watts < 0 ? json_null() : json_real(health->watts), "throttle",
-            (json_int_t)health->throttle, "disturbed", pair->disturbed);
-}
-
-static json_t *row_json(const struct kiln_twin *twin, const struct ab_options *o,
-        const struct kiln_ab *ab, int64_t ubatch) {
-    const struct kiln_effect *e = &ab->effect;
-    json_t *pairs = json_array();
-    for (size_t i = 0; pairs && i < ab->n; i++) {
-        json_array_append_new(pairs, pair_json(&ab->pairs[i]));
-    }
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:[f,f], s:f, s:[f,f], "
-                     "s:f, s:I, s:I, s:s, s:o}",
-            "verdict", kiln_verdict_name(e->verdict), "device", twin->dev->id, "model",
-            twin->model->arch->name, "n_prompt", (json_int_t)o->params.load.n_prompt, "n_gen",
-            (json_int_t)o->params.load.n_gen, "n_depth", (json_int_t)o->params.load.depth,
-            "n_ubatch", (json_int_t)ubatch, "base_ts", ab->base_rate, "change_ts", ab->change_rate,
-            "median_pct", e->median, "interval_pct", e->interval.low, e->interval.high, "noise_pct",
-            e->noise, "control_pct", e->control.low, e->control.high, "bar_pct", o->params.bar,
-            "looks", (json_int_t)ab->looks, "disturbed", (json_int_t)ab->disturbed, "grade",
-            kiln_grade_of(twin->dev), "pairs", pairs);
-}
-
-static enum kiln_status print_head(const struct kiln_twin *twin, struct kiln_err *err) {
-    struct kiln_buf out = {0};
-    kiln_buf_printf(&out,
-            "%s on %s, base against change, %s\n\n"
-            "| test | ubatch | base t/s | change t/s | change %% | interval %% | noise %% | pairs "
-            "| "
-            "verdict |\n"
-            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n",
-            twin->model->arch->name, twin->dev->id, kiln_grade_of(twin->dev));
-    return kiln_out_buf(&out, err);
-}
-
-static enum kiln_status print_row(const struct ab_options *o, const struct kiln_ab *ab,
-        int64_t ubatch, struct kiln_err *err) {
-    char name[64];
-    kiln_workload_name(&o->params.load, name, sizeof(name));
-    const struct kiln_effect *e = &ab->effect;
-    struct kiln_buf out = {0};
-    kiln_buf_printf(&out,
-            "| %s | %" PRId64 " | %.2f | %.2f | %+.2f | %+.2f to %+.2f | %.2f | %zu | %s |\n", name,
-            ubatch, ab->base_rate, ab->change_rate, e->median, e->interval.low, e->interval.high,
-            e->noise, ab->n, kiln_verdict_name(e->verdict));
-    KILN_TRY(kiln_out_buf(&out, err));
-    if (e->control_off) {
-        fprintf(stderr,
-                "%s: the base differs from itself by %+.2f to %+.2f %%: something else changes the "
-                "time here, so only a change of five times the noise is judged\n",
-                name, e->control.low, e->control.high);
-    }
-    if (ab->disturbed > 0) {
-        fprintf(stderr, "%s: %zu of %zu rounds were disturbed (clock moved or was held down)\n",
-                name, ab->disturbed, ab->n);
-    }
-    if (ab->capped > 0) {
-        fprintf(stderr,
-                "%s: %zu of %zu rounds ran at the card's power limit, where the clock follows the "
-                "load; more rounds (-r) narrow the interval\n",
-                name, ab->capped, ab->n);
-    }
-    return KILN_STATUS_OK;
-}
 
 // ---- The sweep ----------------------------------------------------------------------------------
 
@@ -118,6 +40,31 @@ struct place {
     struct tally *tally;
 };
 
+// The rows at once, as one table; what there is to say of each, below them.
+static enum kiln_status print_row(
+        const struct kiln_ab_row *row, struct tally *tally, struct kiln_err *err) {
+    struct kiln_buf out = {0};
+    kiln_ab_print_row(row, &out);
+    kiln_ab_print_kernels(row, &tally->kernels);
+    kiln_ab_print_pairs(row, &tally->pairs);
+    KILN_TRY(kiln_out_buf(&out, err));
+    kiln_ab_print_warnings(row);
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status print_below(
+        const struct ab_options *o, struct tally *tally, struct kiln_err *err) {
+    struct kiln_buf out = {0};
+    if (tally->kernels.len > 0) {
+        kiln_ab_print_kernels_head(&out);
+    } else {
+        kiln_buf_puts(&out, "\nBase and change run the same kernels in every slot.\n");
+    }
+    KILN_TRY(kiln_out_buf(&out, err));
+    KILN_TRY(kiln_out_buf(&tally->kernels, err));
+    return o->pairs || tally->count == 1 ? kiln_out_buf(&tally->pairs, err) : KILN_STATUS_OK;
+}
+
 static enum kiln_status run_row(void *arg, const struct kiln_workload *load, struct kiln_err *err) {
     const struct place *place = arg;
     struct ab_options *o = place->options;
@@ -126,13 +73,19 @@ static enum kiln_status run_row(void *arg, const struct kiln_workload *load, str
     o->params.load = *load;
     enum kiln_status status = kiln_ab_run(place->twin, &o->params, &ab, err);
     if (status == KILN_STATUS_OK) {
+        const struct kiln_ab_row row = {.ab = &ab,
+                .params = &o->params,
+                .model = place->twin->model->arch->name,
+                .device = place->twin->dev->id,
+                .grade = kiln_grade_of(place->twin->dev),
+                .ubatch = tally->ubatch};
         tally->count++;
         tally->landed += ab.effect.verdict == KILN_VERDICT_LAND;
         tally->reverted += ab.effect.verdict == KILN_VERDICT_REVERT;
-        if (json_array_append_new(tally->rows, row_json(place->twin, o, &ab, tally->ubatch)) != 0) {
+        if (json_array_append_new(tally->rows, kiln_ab_row_json(&row)) != 0) {
             status = kiln_err_nomem(err, "the JSON output");
         } else if (!o->common.json) {
-            status = print_row(o, &ab, tally->ubatch, err);
+            status = print_row(&row, tally, err);
         }
     }
     kiln_ab_finish(&ab);
@@ -155,7 +108,10 @@ static enum kiln_status run_sweep(struct ab_options *o, const struct kiln_sweep 
             status = kiln_twin_run_origin(&run, "ab", o->save, &tally->origin, err);
         }
         if (status == KILN_STATUS_OK && !o->common.json && i == 0) {
-            status = print_head(&run.twin, err);
+            struct kiln_buf head = {0};
+            kiln_ab_print_head(run.twin.model->arch->name, run.twin.dev->id,
+                    kiln_grade_of(run.twin.dev), &head);
+            status = kiln_out_buf(&head, err);
         }
         if (status == KILN_STATUS_OK) {
             status = kiln_sweep_each(sweep, run_row, &place, err);
@@ -179,7 +135,7 @@ static json_t *document(const struct tally *tally) {
 }
 
 static enum kiln_status conclude(
-        const struct ab_options *o, const struct tally *tally, struct kiln_err *err) {
+        const struct ab_options *o, struct tally *tally, struct kiln_err *err) {
     if (tally->count == 0) {
         return kiln_err_set(err, KILN_STATUS_USAGE, "nothing to compare: -p and -n are both 0");
     }
@@ -187,6 +143,8 @@ static enum kiln_status conclude(
     enum kiln_status status = kiln_save_keep(o->save, tally->origin, doc, err);
     if (status == KILN_STATUS_OK && o->common.json) {
         status = kiln_out_json(json_incref(doc), err);
+    } else if (status == KILN_STATUS_OK) {
+        status = print_below(o, tally, err);
     }
     json_decref(doc);
     KILN_TRY(status);
@@ -208,6 +166,8 @@ static enum kiln_status compare(struct ab_options *o, struct kiln_err *err) {
     if (status == KILN_STATUS_OK) {
         status = conclude(o, &tally, err);
     }
+    kiln_buf_finish(&tally.kernels);
+    kiln_buf_finish(&tally.pairs);
     json_decref(tally.rows);
     json_decref(tally.origin);
     return status;
@@ -218,6 +178,7 @@ static enum kiln_status replay(struct ab_options *o, struct kiln_err *err) {
             .prompts = o->texts.prompts ? o->texts.prompts : "3325",
             .ubatches = o->texts.ubatches,
             .params = o->params};
+    history.params.kernels = 0; // it has the whole wall of either side by slice
     if (o->save) {
         return kiln_err_set(err, KILN_STATUS_USAGE,
                 "--history has many configurations and --save keeps one; run the round by its "
@@ -244,6 +205,7 @@ static enum kiln_status run(
                     .bar = 1.5,
                     .alpha = 0.001,
                     .soak = 8,
+                    .kernels = 1,
                     .stop = kiln_interrupted,
                     .progress = kiln_progress_bar(),
                     .progress_arg = rounds_text}};
@@ -257,8 +219,8 @@ static enum kiln_status run(
                     "run the campaign's rounds again: r46 r48 …, -p 3325 by default", 0, 0},
             KILN_COMMON_MODEL(&o.common),
             KILN_SWEEP_OPTIONS(&o.texts, "512", "0", "0: from the config"),
-            {"-r", NULL, KILN_OPT_INT, &o.params.rounds, "R", "rounds of base, change, base (15)",
-                    KILN_AB_MIN_ROUNDS, 10000},
+            {"-r", NULL, KILN_OPT_INT, &o.params.rounds, "R",
+                    "rounds of base, change, base (15), at least 6", KILN_AB_MIN_ROUNDS, 10000},
             {"--bar", NULL, KILN_OPT_NUMBER, &o.params.bar, "PCT",
                     "gain that a change must bring to land (1.5)", -100, 1000},
             {"--soak", NULL, KILN_OPT_NUMBER, &o.params.soak, "S",
@@ -268,6 +230,8 @@ static enum kiln_status run(
                     "rest before each run, so that a card leaves its power limit (0)", 0, 10000},
             {"--until-decided", NULL, KILN_OPT_FLAG, &o.params.until_decided, NULL,
                     "stop at the first look that decides; -r is the most rounds", 0, 0},
+            {"--pairs", NULL, KILN_OPT_FLAG, &o.pairs, NULL,
+                    "the pairs of every row, not only of a single one", 0, 0},
             {"-t", "--threads", KILN_OPT_INT, &o.common.threads, "N", "CPU threads", 1, 1024},
             {"-c", "--ctx", KILN_OPT_INT, &o.common.ctx, "N", "context (what the tests need)", 16,
                     1048576},

@@ -31,6 +31,7 @@ struct run {
     const struct kiln_ab_params *params;
     struct kiln_workload_run work;
     struct kiln_health_reader *health;
+    struct kiln_ab_tracer *tracer; // NULL: kernels are not asked for
 };
 
 // How much faster than `base` the other is, in percent of speed.
@@ -121,6 +122,9 @@ static enum kiln_status rounds(struct run *run, struct kiln_ab *ab, struct kiln_
         }
         KILN_TRY(round_of(run, (size_t)i, &ab->pairs[ab->n], err));
         ab->n++;
+        if (run->tracer && ab->n % KILN_AB_WATCH == 0) {
+            KILN_TRY(kiln_ab_tracer_run(run->tracer, p->rest_ms, err));
+        }
         if (p->progress) {
             p->progress(p->progress_arg, i + 1, p->rounds);
         }
@@ -179,8 +183,16 @@ static enum kiln_status compare(struct run *run, struct kiln_ab *ab, struct kiln
             &run->work, &run->params->load, run->twin->dev, run->twin->model->params.n_vocab, err));
     KILN_TRY(warm(run, KILN_SIDE_BASE, err));
     KILN_TRY(warm(run, KILN_SIDE_CHANGE, err));
+    if (run->params->kernels) {
+        const size_t runs = (size_t)(run->params->rounds / KILN_AB_WATCH);
+        KILN_TRY(kiln_ab_tracer_open(&run->tracer, run->twin, &run->work, runs, err));
+    }
     KILN_TRY(soak(run, err));
     KILN_TRY(rounds(run, ab, err));
+    if (run->tracer) {
+        const double wall = (double)kiln_workload_tokens(&run->params->load) / ab->base_rate;
+        KILN_TRY(kiln_ab_tracer_conclude(run->tracer, wall, &ab->kernels, err));
+    }
     if (ab->capped > 0) {
         run->twin->capped_at = kiln_clock_seconds();
     }
@@ -192,6 +204,7 @@ enum kiln_status kiln_ab_run(struct kiln_twin *twin, const struct kiln_ab_params
     *ab = (struct kiln_ab){0};
     struct run run = {.twin = twin, .params = params, .health = kiln_health_open(twin->dev)};
     enum kiln_status status = compare(&run, ab, err);
+    kiln_ab_tracer_close(run.tracer);
     kiln_health_close(run.health);
     kiln_workload_close(&run.work);
     return status;
@@ -199,5 +212,6 @@ enum kiln_status kiln_ab_run(struct kiln_twin *twin, const struct kiln_ab_params
 
 void kiln_ab_finish(struct kiln_ab *ab) {
     kiln_free(ab->pairs);
+    kiln_ab_kernels_finish(&ab->kernels);
     *ab = (struct kiln_ab){0};
 }

@@ -9,6 +9,7 @@
 #define KILN_LAB_AB_H
 
 #include "engine/workload.h"
+#include "lab/ab_kernels.h"
 #include "lab/health.h"
 #include "lab/stats.h"
 #include "lab/twin.h"
@@ -24,6 +25,7 @@ struct kiln_ab_params {
     double alpha;      // error rate of the verdict, all looks together: 0.001
     int until_decided; // look every KILN_AB_LOOK rounds, stop at LAND or REVERT
     uint64_t seed;     // of the resampling
+    int kernels;       // watch a run of each side behind every KILN_AB_WATCH rounds
     int (*stop)(void); // asked between rounds, or NULL
     void (*progress)(void *arg, int64_t done, int64_t total); // rounds, or NULL
     void *progress_arg;
@@ -31,7 +33,8 @@ struct kiln_ab_params {
 
 enum {
     KILN_AB_MIN_ROUNDS = 6,
-    KILN_AB_LOOK = 6
+    KILN_AB_LOOK = 6,
+    KILN_AB_WATCH = 3
 };
 
 struct kiln_ab_pair {
@@ -48,6 +51,7 @@ struct kiln_ab {
     size_t disturbed, capped; // rounds; capped: at the card's power limit
     int64_t looks;
     double base_rate, change_rate; // tokens a second, medians
+    struct kiln_ab_kernels kernels;
 };
 
 // Runs one comparison. More tokens than a context holds is KILN_STATUS_USAGE. The caller ends *ab

@@ -92,10 +92,29 @@ def ab_cases(folder, base, int8):
           len(middle) == 6 and abs(ab["median_pct"] - (middle[2] + middle[3]) / 2) < 1e-9, result)
     check("ab: a pair's percent is change against base",
           all(abs(p["pct"] - 100 * (p["base_s"] / p["change_s"] - 1)) < 1e-6 for p in pairs), result)
+    kernels = ab.get("kernels", {})
+    slots = {s["slot"]: s for s in kernels.get("slots", [])}
+    matmul, quantize = slots.get("matmul.q8_0.prefill", {}), slots.get("quantize", {})
+    check("ab: the kernels of the slots that differ", set(slots) == {"matmul.q8_0.prefill", "matmul.q8_0.decode", "quantize"} and kernels["runs"] == 2
+          and matmul["base"] == "cpu/exact" and "exact_q8" in matmul["change"] and min(matmul["base_ms"], matmul["change_ms"]) > 0
+          and abs(matmul["pct"] - 100 * (matmul["base_ms"] / matmul["change_ms"] - 1)) < 1e-6 and 0 < matmul["share_pct"] <= 100
+          and quantize["base"] == "none" and quantize["pct"] is None and quantize["share_pct"] == 0 and quantize["change_ms"] > 0
+          and abs(kernels["all"]["change_ms"] - sum(s["change_ms"] for s in slots.values())) < 1e-9, result)
     sweep, result = document("ab: a sweep", ["ab", base, base, "-m", model, "--device", "cpu", "-p", "8,16", "-n", "2",
                                              "-d", "0,8", "-ub", "8,16", "-r", "6"], (0, 1))
     check("ab: a row for each point", len(sweep.get("rows", [])) == 12, result)
-    case("ab: the table", ["ab", base, base, *shape], (0, 1), out=r"\| pp16 \| \d+ \| .* \| (LAND|NEUTRAL|REVERT) \|")
+    check("ab: a config against itself has no kernels to tell apart", len(sweep.get("rows", [])) == 12 and all(
+        row["kernels"] == {"runs": 0, "slots": [], "all": None} for row in sweep["rows"]), result)
+    row, pair = r"\| pp16 \| \d+ \| .* \| (LAND|NEUTRAL|REVERT) \|\n", r"(\| \d \| [\d.]+ \| [\d.]+ \| \S+ \| \S+ \| - \| - \| - \|  \|\n){6}"
+    case("ab: the table, kernels beside the wall, pairs", ["ab", base, int8, *shape], (0, 1), out=row + r"\nKernels of .*"
+         r"\| pp16 \| \d+ \| matmul.q8_0.prefill \| .*\| cpu/exact \| cpu/exact_q8 \|\n.*\| quantize \| 0.000 \| .*"
+         r"\| all of them \| .*\nPairs of pp16, ubatch \d+:\n\n.*\n" + pair + r"\Z")
+    case("ab: nothing differs", ["ab", base, base, *shape], (0, 1), out=row + r"\nBase and change run the same kernels in "
+         r"every slot.\n\nPairs of ")
+    two = ["ab", base, base, *shape, "-n", "2"]
+    check("ab: pairs of a sweep on demand", "Pairs" not in case("ab: two rows", two, (0, 1)).stdout, result)
+    case("ab: --pairs", [*two, "--pairs"], (0, 1), out=r"Pairs of pp16, .*Pairs of tg2, ")
+    case("ab: its help tells the fewest rounds", ["ab", "--help"], 0, out=r"-r R .*at least 6")
     case("ab: until decided", ["ab", base, base, *shape[:-1], "12", "--until-decided"], (0, 1))
     case("ab: one file", ["ab", base, *shape], 2, err="BASE.ini CHANGE.ini")
     case("ab: no model", ["ab", base, base], 2, err="no model")
@@ -122,6 +141,14 @@ def planted_cases(folder):
                 break
         check("ab: %s against %s: %s" % (base, change, verdict),
               ab.get("verdict") == verdict and result.returncode == code, result)
+        slots = ab.get("kernels", {}).get("slots", [])
+        if base == change:
+            check("ab: the same delay on both sides is no difference", slots == [], result)
+            continue
+        check("ab: the delay is seen in its slot, and what it does to the wall", [s["slot"] for s in slots] == ["activation"]
+              and "WAIT_US=" in slots[0]["base"] and slots[0]["share_pct"] > 20
+              and (slots[0]["pct"] < -40 and slots[0]["predicted_pct"] < -30 if change == "slow" else
+                   slots[0]["pct"] > 40 and slots[0]["predicted_pct"] > 30), result)
     case("ab: stops when it is decided", ["ab", files["quick"], files["slow"], *shape[:-3], "60", *shape[-2:],
                                           "--until-decided"], 1, out=r"\| (6|12|18|24) \| REVERT \|")
     prompts = os.path.join(folder, "planted.jsonl")

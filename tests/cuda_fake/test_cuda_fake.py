@@ -104,6 +104,32 @@ def wall_cases(runs):
     check("a step rests for 2 ms, or for 4 times as long", paced["paced"]["rest_ms"] >= 2 * steps, result.stdout)
 
 
+def ab_cases(runs):
+    """The runs with events between the steps, behind the rounds of an A/B, and what fails there."""
+    files = []
+    for threads in (256, 128):
+        files.append(os.path.join(runs.folder, "norm%d.ini" % threads))
+        with open(files[-1], "w", encoding="ascii") as out:
+            out.write("[norm]\nvariant = rms\nTHREADS = %d\n" % threads)
+    words = ["ab", *files, "-m", model, "--device", "cuda", "-p", "16", "-r", "6"]
+    result = runs.kiln(*words, "--json")
+    calls = runs.calls()
+    check("ab", result.returncode in (0, 1) and result.stdout, result.stderr)
+    kernels = json.loads(result.stdout)["kernels"]
+    check("... sees the slot that differs", kernels["runs"] == 2 and [(slot["slot"], slot["base"], slot["change"]) for slot in
+          kernels["slots"]] == [("norm", "elementwise/rms THREADS=256", "elementwise/rms THREADS=128")], kernels)
+    check("... takes what a mark costs away", kernels["slots"][0]["base_ms"] == 0, kernels)  # the fake's times are all alike
+    check("... makes a mark once", 0 < calls["cuEventCreate"] < calls["cuEventRecord"] / 4, calls)
+    check("... gives all memory back", calls["bytes"] == 0, calls)
+    for name in ("cuEventCreate", "cuEventRecord", "cuEventElapsedTime"):
+        for number in (1, calls[name] // 2, calls[name]):
+            what = "ab: fault in %s %d of %d" % (name, number, calls[name])
+            result = runs.kiln(*words, FAKE_CUDA_FAIL="%s %d 700" % (name, number))
+            check(what, result.returncode == 4 and re.search(r"kiln: .*%s failed with FAKE_FAULT" % name, result.stderr),
+                  result.stderr)
+            check(what + " gives all memory back", runs.calls()["bytes"] == 0)
+
+
 def memory_cases(runs):
     document, calls = good_run(runs, "memory", "-c", "256")
     memory = document["device_memory"]
@@ -215,6 +241,7 @@ with tempfile.TemporaryDirectory() as scratch:
     all_runs = Runs(scratch)
     graph_cases(all_runs)
     wall_cases(all_runs)
+    ab_cases(all_runs)
     memory_cases(all_runs)
     compile_cases(all_runs)
     fault_cases(all_runs)

@@ -2,6 +2,7 @@
 #    define _GNU_SOURCE // mkstemps
 #endif
 // lab: medians, intervals, verdicts, rows of logits, prompts.
+#include "lab/ab_print.h"
 #include "lab/logits.h"
 #include "lab/prompts.h"
 #include "lab/save.h"
@@ -243,12 +244,76 @@ static void lab_saved_files(void **state) {
     json_decref(saved);
 }
 
+// ---- A/B's text ---------------------------------------------------------------------------------
+
+// A card that heat held down in the second pair and that ran at its power limit in the third.
+static void lab_ab_pairs_tell_the_card(void **state) {
+    (void)state;
+    struct kiln_ab_pair pairs[] = {
+            {.base = 0.5,
+                    .change = 0.25,
+                    .pct = 100,
+                    .control_pct = -0.5,
+                    .health = {.sm_mhz = 1980, .celsius = 41, .watts = 655.4}},
+            {.base = 0.5,
+                    .change = 0.5,
+                    .disturbed = 1,
+                    .health = {.sm_mhz = 1500, .celsius = 88, .watts = 500, .throttle = 0x20}},
+            {.base = 0.4,
+                    .change = 0.5,
+                    .pct = -20,
+                    .health = {.sm_mhz = -1, .celsius = -1, .watts = -1, .throttle = 0x4}},
+    };
+    const struct kiln_ab ab = {.pairs = pairs, .n = 3};
+    const struct kiln_ab_params params = {.load = {.n_prompt = 100, .depth = 8}};
+    const struct kiln_ab_row row = {.ab = &ab, .params = &params, .ubatch = 64};
+    struct kiln_buf out = {0};
+    kiln_ab_print_pairs(&row, &out);
+    assert_non_null(strstr(out.data, "Pairs of pp100 @ d8, ubatch 64:\n\n| pair |"));
+    assert_non_null(
+            strstr(out.data, "| 1 | 200.00 | 400.00 | +100.00 | -0.50 | 1980 | 41 | 655 |  |\n"));
+    assert_non_null(strstr(
+            out.data, "| 2 | 200.00 | 200.00 | +0.00 | +0.00 | 1500 | 88 | 500 | disturbed |\n"));
+    assert_non_null(strstr(
+            out.data, "| 3 | 250.00 | 200.00 | -20.00 | +0.00 | - | - | - | power limit |\n"));
+    kiln_buf_finish(&out);
+}
+
+// 40 of 100 ms twice as fast: 100 / 80; a kernel that is gone and one that is new have no percent.
+static void lab_ab_kernels_predict_the_wall(void **state) {
+    (void)state;
+    static char none[] = "none", slot[] = "attention.prefill", other[] = "quantize", name[] = "p/v";
+    struct kiln_ab_slot slots[] = {
+            {.slot = slot, .names = {name, name}, .seconds = {0.04, 0.02}},
+            {.slot = other, .names = {none, name}, .seconds = {0, 0.005}},
+    };
+    struct kiln_ab ab = {.effect = {.median = 12.5},
+            .kernels = {.slots = slots, .n = 2, .runs = 5, .wall = 0.1}};
+    const struct kiln_ab_params params = {.load = {.n_gen = 32}};
+    const struct kiln_ab_row row = {.ab = &ab, .params = &params, .ubatch = 8};
+    struct kiln_buf out = {0};
+    kiln_ab_print_kernels(&row, &out);
+    assert_non_null(strstr(out.data, "| tg32 | 8 | attention.prefill | 40.000 | 20.000 | +100.00 | "
+                                     "40.00 | +25.00 | +12.50 | 5 | p/v | p/v |\n"));
+    assert_non_null(strstr(out.data, "| tg32 | 8 | quantize | 0.000 | 5.000 | | 0.00 | -4.76 | "
+                                     "+12.50 | 5 | none | p/v |\n"));
+    assert_non_null(
+            strstr(out.data, "| all of them | 40.000 | 25.000 | +60.00 | 40.00 | +17.65 |"));
+    kiln_buf_clear(&out);
+    ab.kernels.n = 0;
+    kiln_ab_print_kernels(&row, &out);
+    assert_int_equal(out.len, 0);
+    kiln_buf_finish(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(lab_medians),
             cmocka_unit_test(lab_intervals_repeat_and_hold),
             cmocka_unit_test(lab_looks_spend_no_more_than_alpha),
             cmocka_unit_test(lab_verdicts),
+            cmocka_unit_test(lab_ab_pairs_tell_the_card),
+            cmocka_unit_test(lab_ab_kernels_predict_the_wall),
             cmocka_unit_test(lab_top2),
             cmocka_unit_test(lab_rows),
             cmocka_unit_test(lab_saved_differences),
