@@ -233,21 +233,46 @@ static void verification(const struct draft *d) {
                                      "parity … --save FILE`.\n\n");
 }
 
+// A line for each slot in which base and change differ; older results have none.
+static void kernels_of(const struct draft *d, const json_t *row) {
+    const json_t *slots = json_object_get(json_object_get(row, "kernels"), "slots"), *slot;
+    char name[64];
+    size_t i;
+    kiln_result_test_name(row, name, sizeof(name));
+    json_array_foreach(slots, i, slot) {
+        kiln_buf_printf(d->page,
+                "- %s: %s: %.3f ms to %.3f ms, %.2f %% of the base's wall: that predicts %+.2f %% "
+                "for the wall, which moved by %+.2f %% (`%s` to `%s`)\n",
+                name, kiln_json_string(slot, "slot", "?"), kiln_json_double(slot, "base_ms", 0),
+                kiln_json_double(slot, "change_ms", 0), kiln_json_double(slot, "share_pct", 0),
+                kiln_json_double(slot, "predicted_pct", 0), kiln_json_double(row, "median_pct", 0),
+                kiln_json_string(slot, "base", "?"), kiln_json_string(slot, "change", "?"));
+    }
+    if (json_array_size(slots) > 0) {
+        kiln_buf_puts(d->page, "\n");
+    }
+}
+
+// Row `i` of a result that is one row itself or has several; NULL behind the last.
+static const json_t *row_of(const json_t *result, size_t i) {
+    const json_t *rows = json_object_get(result, "rows");
+    if (rows) {
+        return json_array_get(rows, i);
+    }
+    return i == 0 ? result : NULL;
+}
+
 static void results(const struct draft *d) {
     kiln_buf_puts(d->page, "## 5. Results\n\n");
     const json_t *ab;
     for (size_t i = 0; (ab = of_kind(d, "ab", i)) != NULL; i++) {
         const json_t *result = json_object_get(ab, "result"), *row;
-        const json_t *rows = json_object_get(result, "rows");
         kiln_buf_puts(d->page, "Interleaved A/B on the whole wall");
         source_of(d, ab);
         kiln_buf_puts(d->page, ":\n\n| test | base t/s | change t/s | change % | interval % | "
                                "noise % | pairs | verdict |\n"
                                "| --- | ---: | ---: | ---: | --- | ---: | ---: | --- |\n");
-        for (size_t r = 0; (row = rows      ? json_array_get(rows, r)
-                                   : r == 0 ? result
-                                            : NULL) != NULL;
-                r++) {
+        for (size_t r = 0; (row = row_of(result, r)) != NULL; r++) {
             char name[64];
             const json_t *interval = json_object_get(row, "interval_pct");
             kiln_result_test_name(row, name, sizeof(name));
@@ -262,6 +287,9 @@ static void results(const struct draft *d) {
                     kiln_json_string(row, "verdict", "?"));
         }
         kiln_buf_puts(d->page, "\n");
+        for (size_t r = 0; (row = row_of(result, r)) != NULL; r++) {
+            kernels_of(d, row);
+        }
     }
     if (!of_kind(d, "ab", 0)) {
         kiln_buf_puts(d->page, "No A/B is among its results: `kiln ab BASE.ini CHANGE.ini --save "

@@ -217,15 +217,53 @@ static void ab_row(
     kiln_svg_end(&section->picture);
 }
 
+// Of the slots in which base and change differ; older results have none.
+static void ab_kernels(
+        struct kiln_report *report, const struct kiln_report_source *source, const json_t *row) {
+    static const char *const columns[] = {"slot", "base ms", "change ms", "kernel %", "share %",
+            "predicted wall %", "wall %", "base kernel", "change kernel"};
+    char title[160], test[64];
+    const json_t *slots = json_object_get(json_object_get(row, "kernels"), "slots"), *slot;
+    size_t i;
+    if (json_array_size(slots) == 0) {
+        return;
+    }
+    kiln_result_test_name(row, test, sizeof(test));
+    snprintf(title, sizeof(title), "A/B: kernels beside the wall: %s", test);
+    struct kiln_section *section = kiln_report_section(report, title, columns, 9);
+    if (!section) {
+        return;
+    }
+    kiln_report_note(section, source);
+    json_array_foreach(slots, i, slot) {
+        struct kiln_table *table = &section->table;
+        (void)kiln_table_cell(table, "%s", kiln_json_string(slot, "slot", "?"));
+        (void)kiln_table_cell(table, "%.3f", kiln_json_double(slot, "base_ms", 0));
+        (void)kiln_table_cell(table, "%.3f", kiln_json_double(slot, "change_ms", 0));
+        if (json_is_number(json_object_get(slot, "pct"))) {
+            (void)kiln_table_cell(table, "%+.2f", kiln_json_double(slot, "pct", 0));
+        } else {
+            (void)kiln_table_cell(table, "%s", "");
+        }
+        (void)kiln_table_cell(table, "%.2f", kiln_json_double(slot, "share_pct", 0));
+        (void)kiln_table_cell(table, "%+.2f", kiln_json_double(slot, "predicted_pct", 0));
+        (void)kiln_table_cell(table, "%+.2f", kiln_json_double(row, "median_pct", 0));
+        (void)kiln_table_cell(table, "%s", kiln_json_string(slot, "base", "?"));
+        (void)kiln_table_cell(table, "%s", kiln_json_string(slot, "change", "?"));
+    }
+}
+
 void kiln_report_ab(struct kiln_report *report, const struct kiln_report_source *source) {
     const json_t *rows = json_object_get(source->document, "rows"), *row;
     size_t i;
     if (!json_is_array(rows) || json_array_size(rows) == 0) {
         ab_row(report, source, source->document);
+        ab_kernels(report, source, source->document);
         return;
     }
     json_array_foreach(rows, i, row) {
         ab_row(report, source, row);
+        ab_kernels(report, source, row);
     }
 }
 

@@ -46,10 +46,10 @@ def wall(date, share):
             {"slot": "attention.prefill", "name": "a", "ms": 12.5 * share, "share_pct": share}]})
 
 
-def ab(date, verdict, median):
+def ab(date, verdict, median, **more):
     row = {"verdict": verdict, "n_prompt": 3325, "n_gen": 0, "n_depth": 0, "base_ts": 2832.9, "change_ts": 2818.7,
            "median_pct": median, "interval_pct": [median - 0.4, median + 0.4], "noise_pct": 0.3,
-           "pairs": [{"pct": median, "control_pct": 0.0}]}
+           "pairs": [{"pct": median, "control_pct": 0.0}], **more}
     return envelope("ab", date, {**row, "rows": [row]})
 
 
@@ -85,7 +85,9 @@ def round_cases(folder):
     ledger = ["--ledger", os.path.join(folder, "data/kiln/ledger.db")]
     first, second = (save(folder, "wall%d.json" % i, wall("2026-11-%02dT10:00:00Z" % (27 + i), share))
                      for i, share in ((1, 10.2), (2, 4.7)))
-    compared = save(folder, "ab.json", ab("2026-11-30T10:00:00Z", "NEUTRAL", -0.5))
+    compared = save(folder, "ab.json", ab("2026-11-30T10:00:00Z", "NEUTRAL", -0.5, kernels={"runs": 5, "all": None, "slots": [
+        {"slot": "attention.prefill", "base": "a/fap2 FA_TKV=32", "change": "a/fap2 FA_TKV=16", "base_ms": 120.5, "change_ms": 118.25,
+         "pct": 1.9, "share_pct": 10.25, "predicted_pct": 0.19}]}))
     forked = save(folder, "gate.json", gate("2026-11-30T11:00:00Z", "FAIL"))
     audited = save(folder, "audit.json", audit("2026-11-30T09:00:00Z"))
     case("list: nothing there", ["list", *ledger], err="nothing there")
@@ -139,6 +141,8 @@ def round_cases(folder):
     wanted = ["## 1. Background", "## 2. Principle", "## 3. Implementation", "## 4. Verification", "## 5. Results",
               "## 6. Lessons", "| attention.prefill | 58.750 | 4.70 |", "- [attention.prefill] FA_TKV = 32\n+ [attention.prefill] FA_TKV = 16\n```",
               "| pp3325 | 2832.90 | 2818.70 | -0.50 | -0.90 to -0.10 | 0.30 | 1 | NEUTRAL |", "greedy: FAIL",
+              "- pp3325: attention.prefill: 120.500 ms to 118.250 ms, 10.25 % of the base's wall: that predicts +0.19 % for the wall, "
+              "which moved by -0.50 % (`a/fap2 FA_TKV=32` to `a/fap2 FA_TKV=16`)\n",
               "| attention.prefill | fap2 | 34816 | 2 | shared memory | 16.7 | 124 | 0 |", "0123456789abcdef"]
     at = [page.find(text) for text in wanted]
     check("draft: what was measured", min(at) >= 0, [text for text, place in zip(wanted, at) if place < 0])

@@ -137,13 +137,17 @@ def documents(folder):
     gate = {"gate": "greedy", "verdict": "FAIL", "passed": 2, "failed": 1, "skipped": 0, "cases": []}
     bench = {"rows": [{"model": HOSTILE, "n_prompt": 512, "avg_ts": 1234.5, "good": True}]}
     return {name: save(folder, name + ".json", value) for name, value in (
-        ("wall", wall), ("ab", {**row, "rows": [row, {**row, "n_prompt": 3325, "median_pct": -0.02, "verdict": "NEUTRAL"}]}),
+        ("wall", wall), ("ab", {**row, "rows": [{**row, "kernels": {"runs": 5, "all": None, "slots": [
+            {"slot": "quantize", "base": "none", "change": HOSTILE, "base_ms": 0, "change_ms": 3.375, "pct": None, "share_pct": 0,
+             "predicted_pct": -1.75}, {"slot": "activation", "base": "e/act", "change": "e/act T=256", "base_ms": 9.125,
+                                       "change_ms": 4.5625, "pct": 100.0, "share_pct": 4.64, "predicted_pct": 2.38}]}}, {**row, "n_prompt": 3325, "median_pct": -0.02, "verdict": "NEUTRAL"}]}),
         ("audit", audit), ("diff", diff), ("op", op), ("untimed", untimed), ("sweep", sweep), ("t4", t4), ("gate", gate), ("bench", bench))}
 
 
 def kinds(files):
     for name, wanted in (("wall", ["127.500", "10.20", "1250.000", "between the parts of a pass"]),
-                         ("ab", ["+5.62", "0.41", "2749.90 t/s", "disturbed", "LAND; interval +5.10 to +6.20"]),
+                         ("ab", ["+5.62", "0.41", "2749.90 t/s", "disturbed", "LAND; interval +5.10 to +6.20", "3.375", "-1.75", "9.125",
+                                 "+100.00", "+2.38", "e/act T=256"]),
                          ("audit", ["8.3", "16.7", "25.0", "FA_TQ=64 FA_TKV=16"]),
                          ("diff", ["16.7", "25.0", "not known", "the first is the base"]),
                          ("op", ["48.00", "72.00", "192.00", "12.2", "FAILED", "m=64 kv=64 heads=4/2 hd=64"]),
