@@ -248,6 +248,13 @@ static enum kiln_status unknown(const char *dir, const char *name, struct kiln_e
     return status;
 }
 
+// text: room for the name. Not by the locale.
+static void lower(const char *name, char *text) {
+    do {
+        *text++ = (char)(*name >= 'A' && *name <= 'Z' ? *name - 'A' + 'a' : *name);
+    } while (*name++);
+}
+
 // "gb10" and "sm_90" as they are, "sm_90a" as "sm_90"; lower case. 0, or -1: no such file.
 static int file_of(const char *dir, const char *name, char file[MAX_NAME + 1]) {
     size_t len = strlen(name);
@@ -256,9 +263,7 @@ static int file_of(const char *dir, const char *name, char file[MAX_NAME + 1]) {
                     len) {
         return -1;
     }
-    for (size_t i = 0; i <= len; i++) {
-        file[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] - 'A' + 'a' : name[i]);
-    }
+    lower(name, file);
     if (has_file(dir, file)) {
         return 0;
     }
@@ -279,7 +284,9 @@ static enum kiln_status find(
     entry->desc.kind = KILN_DEVICE_CUDA;
     KILN_TRY(read_file(entry, dir, file, 0, err));
     if (strncmp(file, "sm_", 3) == 0) {
-        KILN_TRY(set_text(&entry->target, name, err));
+        char target[MAX_NAME + 1]; // with the letter that the file goes without
+        lower(name, target);
+        KILN_TRY(set_text(&entry->target, target, err));
     }
     if (!entry->name || !entry->target || entry->desc.cc == 0) {
         return kiln_err_set(

@@ -118,6 +118,9 @@ static void catalog_takes_targets_with_a_suffix(void **state) {
     get(&entry, folder, "H200");
     assert_string_equal(entry.desc.target, "sm_90a");
     kiln_device_entry_finish(&entry);
+    get(&entry, folder, "SM_90A"); // NVRTC knows lower case only
+    assert_string_equal(entry.desc.target, "sm_90a");
+    kiln_device_entry_finish(&entry);
 }
 
 static void catalog_lists_what_there_is(void **state) {
