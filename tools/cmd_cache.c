@@ -139,6 +139,11 @@ static enum kiln_status show(
     }
     size_t bad = 0;
     (void)sum(&run.list, &bad);
+    if (status == KILN_STATUS_OK && verify && run.list.fault) {
+        status = kiln_err_set(err, KILN_STATUS_CHECK,
+                "%s is not used: %s; [cache] dir or KILN_CACHE_DIR names another folder",
+                kiln_cache_path(run.cache), run.list.fault);
+    }
     if (status == KILN_STATUS_OK && verify && bad > 0) {
         status = kiln_err_set(err, KILN_STATUS_CHECK,
                 "%zu of %zu entries are not good; they are compiled again when they are needed, "

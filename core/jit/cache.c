@@ -53,6 +53,8 @@ const char *kiln_cache_path(const struct kiln_cache *cache) {
     return cache->path;
 }
 
+const char kiln_cache_foreign[] = "it belongs to another user";
+
 int kiln_cache_trusts(const struct stat *st) {
     return st->st_uid == geteuid() || st->st_uid == 0;
 }
@@ -83,7 +85,7 @@ static int make_folder(struct kiln_cache *cache) {
         return -1;
     }
     if (!S_ISDIR(st.st_mode) || !kiln_cache_trusts(&st)) {
-        give_up(cache, S_ISDIR(st.st_mode) ? "it belongs to another user" : "it is no folder");
+        give_up(cache, S_ISDIR(st.st_mode) ? kiln_cache_foreign : "it is no folder");
         return -1;
     }
     return 0;
@@ -131,7 +133,7 @@ const char *kiln_cache_read(
     if (fstat(fd, st) != 0 || !S_ISREG(st->st_mode) || st->st_size > MAX_ENTRY) {
         fault = "it is no cache entry";
     } else if (!kiln_cache_trusts(st)) {
-        fault = "it belongs to another user";
+        fault = kiln_cache_foreign;
     } else {
         *size = (size_t)st->st_size;
         fault = read_fd(fd, *size, bytes);

@@ -65,6 +65,7 @@ struct kiln_cache_entry {
 struct kiln_cache_list {
     struct kiln_cache_entry *entries; // by name
     size_t count, cap;
+    const char *fault; // why none of them is used, NULL: the folder is trusted
 };
 
 // Reads and checks all entries; a folder that is not there is an empty list. KILN_STATUS_FILE: it
@@ -74,7 +75,7 @@ KILN_MUST_CHECK enum kiln_status kiln_cache_list(
 void kiln_cache_list_finish(struct kiln_cache_list *list);
 
 // Removes all entries, or only those that are not good, and what killed writers left. *removed,
-// *bytes count entries. KILN_STATUS_FILE: one could not be removed.
+// *bytes count entries. KILN_STATUS_FILE: one could not be removed; the others are.
 KILN_MUST_CHECK enum kiln_status kiln_cache_clear(struct kiln_cache *cache, int only_bad,
         size_t *removed, uint64_t *bytes, struct kiln_err *err);
 

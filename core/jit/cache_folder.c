@@ -220,6 +220,16 @@ static enum kiln_status cannot(
                                      cache->path, what, strerror(errno));
 }
 
+static enum kiln_status cannot_remove(
+        const struct kiln_cache *cache, const char *name, struct kiln_err *err) {
+    int saved = errno;
+    char *what = kiln_asprintf("remove %s", name);
+    errno = what ? saved : ENOMEM;
+    enum kiln_status status = cannot(cache, what, err);
+    kiln_free(what);
+    return status;
+}
+
 enum kiln_status kiln_cache_list(
         struct kiln_cache *cache, struct kiln_cache_list *list, struct kiln_err *err) {
     struct files files = {0};
@@ -228,6 +238,10 @@ enum kiln_status kiln_cache_list(
     if (scan(cache->path, &files, NULL) != 0) {
         status = errno == ENOENT ? KILN_STATUS_OK : cannot(cache, "read it", err);
     } else {
+        struct stat st;
+        if (stat(cache->path, &st) == 0 && !kiln_cache_trusts(&st)) {
+            list->fault = kiln_cache_foreign;
+        }
         sort(&files, by_name);
         status = list_files(cache, &files, list, err);
     }
@@ -242,20 +256,21 @@ enum kiln_status kiln_cache_clear(struct kiln_cache *cache, int only_bad, size_t
     *removed = 0;
     *bytes = 0;
     enum kiln_status status = kiln_cache_list(cache, &list, err);
-    for (size_t i = 0; status == KILN_STATUS_OK && i < list.count; i++) {
+    int listed = status == KILN_STATUS_OK;
+    for (size_t i = 0; listed && i < list.count; i++) { // one that stays keeps no other
         const struct kiln_cache_entry *entry = &list.entries[i];
         if (only_bad && !entry->fault) {
             continue;
         }
         if (remove_file(cache->path, entry->name) != 0) {
-            status = cannot(cache, "remove an entry", err);
+            status = status == KILN_STATUS_OK ? cannot_remove(cache, entry->name, err) : status;
         } else {
             (*removed)++;
             *bytes += entry->bytes;
         }
     }
     // A writer that is at work loses its temporary file and with it only this one entry.
-    if (status == KILN_STATUS_OK && !only_bad && scan(cache->path, &none, &left) == 0) {
+    if (listed && !only_bad && scan(cache->path, &none, &left) == 0) {
         for (size_t i = 0; i < left.count; i++) {
             (void)remove_file(cache->path, left.items[i].name);
         }

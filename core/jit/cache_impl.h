@@ -19,6 +19,8 @@ struct kiln_cache {
 // What kiln_cache_read says when it is the memory and not the file that fails; compared by address.
 extern const char kiln_cache_no_memory[];
 
+extern const char kiln_cache_foreign[]; // what is wrong with a file or folder of another user
+
 // Reads a whole entry file. NULL on success, else what is wrong ("it belongs to another user"). No
 // file is "". The caller frees *bytes. `touch`: notes that it was used.
 const char *kiln_cache_read(

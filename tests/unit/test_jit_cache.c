@@ -433,6 +433,20 @@ static void runs_uncached(uid_t uid) {
     assert_int_equal(files(".", "", NULL, 0), 0);
 }
 
+// What the listing says of the folder: entries that are whole, and none of them used.
+static const char *list_fault(void) {
+    struct kiln_err err = {0};
+    struct kiln_cache *cache = NULL;
+    struct kiln_cache_params params = {.dir = cache_dir, .max_size = 1 << 20};
+    struct kiln_cache_list list;
+    assert_int_equal(kiln_cache_open(&cache, &params, &err), KILN_STATUS_OK);
+    assert_int_equal(kiln_cache_list(cache, &list, &err), KILN_STATUS_OK);
+    const char *fault = list.fault;
+    kiln_cache_list_finish(&list);
+    kiln_cache_close(cache);
+    return fault;
+}
+
 static void cache_does_without_a_foreign_folder(void **state) {
     (void)state;
     char path[128];
@@ -443,6 +457,9 @@ static void cache_does_without_a_foreign_folder(void **state) {
     snprintf(path, sizeof(path), "%s/kernels", cache_dir);
     assert_int_equal(chown(path, OTHER, OTHER) || chmod(path, 0777), 0);
     runs_uncached(NOBODY);
+    const char *fault = list_fault();
+    assert_non_null(fault);
+    assert_string_equal(fault, "it belongs to another user");
     assert_int_equal(chown(path, NOBODY, NOBODY) || chmod(path, 0755), 0);
     assert_int_equal(warnings_of(get_two, NOBODY), 0); // root's entries are taken
 }
@@ -747,6 +764,27 @@ static void cache_lists_and_clears(void **state) {
     kiln_cache_close(cache);
 }
 
+// One entry that cannot go (a folder is in its place) keeps no other.
+static void cache_clears_what_it_can(void **state) {
+    (void)state;
+    struct kiln_err err = {0};
+    struct kiln_cache *cache = NULL;
+    struct kiln_cache_params params = {.dir = cache_dir, .max_size = 1 << 20};
+    size_t removed;
+    uint64_t bytes;
+    char path[256];
+    assert_int_equal(kiln_cache_open(&cache, &params, &err), KILN_STATUS_OK);
+    get(&plain, 1, 3);
+    (void)snprintf(path, sizeof(path), "%s/kernels/%032d.kernel", cache_dir, 0); // the first
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(kiln_cache_clear(cache, 0, &removed, &bytes, &err), KILN_STATUS_FILE);
+    assert_non_null(strstr(err.text, "cannot remove 00000000000000000000000000000000.kernel: "));
+    assert_int_equal(removed, 3);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(files("", "", NULL, 0), 0);
+    kiln_cache_close(cache);
+}
+
 // With the n-th allocation failing: an error or the right kernel, no entry lost.
 static void cache_lives_through_failed_allocations(void **state) {
     (void)state;
@@ -809,6 +847,7 @@ int main(void) {
             CASE(cache_removes_what_writers_left_long_ago),
             CASE(cache_refuses_to_compile_when_told),
             CASE(cache_lists_and_clears),
+            CASE(cache_clears_what_it_can),
             CASE(cache_lives_through_failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
