@@ -3,9 +3,11 @@
 
 #include "common.h"
 #include "jit/cache.h"
+#include "lab/save.h"
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <string.h>
 #include <time.h>
 
 struct cache_run {
@@ -42,6 +44,11 @@ static uint64_t sum(const struct kiln_cache_list *list, size_t *bad) {
     return bytes;
 }
 
+static json_t *dir_json(const struct cache_run *run) {
+    const char *path = kiln_cache_path(run->cache);
+    return kiln_json_text(path, strlen(path));
+}
+
 // ---- list and verify ----------------------------------------------------------------------------
 
 static json_t *entry_json(const struct kiln_cache_entry *entry) {
@@ -51,12 +58,13 @@ static json_t *entry_json(const struct kiln_cache_entry *entry) {
         (void)json_object_set_new(object, "fault", json_string(entry->fault));
     } else if (object) {
         const struct kiln_image *image = &entry->image;
-        json_t *more = json_pack("{s:s, s:s, s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:s}", "kernel",
+        json_t *more = json_pack("{s:s, s:s, s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:o}", "kernel",
                 image->label, "entry", image->entry, "target", image->target, "form",
                 image->ptx ? "ptx" : "cubin", "geometry", image->geometry, "compile_ms",
                 image->compile_ms, "registers", (int)image->resources.registers, "spill_stores",
                 (int)image->resources.spill_stores, "spill_loads",
-                (int)image->resources.spill_loads, "key", entry->key_text);
+                (int)image->resources.spill_loads, "key",
+                kiln_json_text(entry->key_text, strlen(entry->key_text)));
         if (more) {
             (void)json_object_update(object, more);
             json_decref(more);
@@ -72,10 +80,10 @@ static enum kiln_status print_json(const struct cache_run *run, struct kiln_err 
     for (size_t i = 0; entries && i < run->list.count; i++) {
         (void)json_array_append_new(entries, entry_json(&run->list.entries[i]));
     }
-    return kiln_out_json(json_pack("{s:s, s:I, s:I, s:I, s:o}", "dir", kiln_cache_path(run->cache),
-                                 "bytes", (json_int_t)bytes, "max_size",
-                                 (json_int_t)kiln_config_settings(run->config)->cache_max_size,
-                                 "bad", (json_int_t)bad, "entries", entries),
+    return kiln_out_json(
+            json_pack("{s:o, s:I, s:I, s:I, s:o}", "dir", dir_json(run), "bytes", (json_int_t)bytes,
+                    "max_size", (json_int_t)kiln_config_settings(run->config)->cache_max_size,
+                    "bad", (json_int_t)bad, "entries", entries),
             err);
 }
 
@@ -179,8 +187,8 @@ static enum kiln_status clear(
         status = kiln_cache_clear(run.cache, only_bad, &removed, &bytes, err);
     }
     if (status == KILN_STATUS_OK && !done && run.common.json) {
-        status = kiln_out_json(json_pack("{s:s, s:I, s:I}", "dir", kiln_cache_path(run.cache),
-                                       "removed", (json_int_t)removed, "bytes", (json_int_t)bytes),
+        status = kiln_out_json(json_pack("{s:o, s:I, s:I}", "dir", dir_json(&run), "removed",
+                                       (json_int_t)removed, "bytes", (json_int_t)bytes),
                 err);
     } else if (status == KILN_STATUS_OK && !done) {
         struct kiln_buf out = {0};

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "common.h"
 #include "engine/kernel_set.h"
+#include "lab/save.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -62,8 +63,10 @@ static json_t *row_json(const struct jit_run *run, const struct kiln_kernel_row 
         (void)json_object_set_new(object, "preparation", json_string(row->preparation));
     }
     if (item->status != KILN_STATUS_OK) {
-        (void)json_object_set_new(object, "error", json_string(item->err.text));
-        (void)json_object_set_new(object, "log", json_string(item->log ? item->log : ""));
+        (void)json_object_set_new(
+                object, "error", kiln_json_text(item->err.text, strlen(item->err.text)));
+        const char *log = item->log ? item->log : "";
+        (void)json_object_set_new(object, "log", kiln_json_text(log, strlen(log)));
         return object;
     }
     json_t *figures = json_pack("{s:o, s:o, s:o, s:o, s:i, s:o, s:i, s:o, s:o, s:f, s:b, s:s, s:s}",
@@ -152,10 +155,12 @@ static enum kiln_status print(const struct jit_run *run, struct kiln_err *err) {
             (void)json_array_append_new(rows, row_json(run, &run->set.list.rows[i]));
         }
         const struct kiln_nvrtc *nvrtc = kiln_jit_nvrtc(run->jit);
+        const char *cache = kiln_cache_path(kiln_jit_cache(run->jit));
         return kiln_out_json(
-                json_pack("{s:o, s:s?, s:s, s:{s:I, s:I, s:I, s:I}}", "kernels", rows, "nvrtc",
-                        nvrtc ? nvrtc->identity : NULL, "cache",
-                        kiln_cache_path(kiln_jit_cache(run->jit)), "totals", "compiled",
+                json_pack("{s:o, s:o, s:o, s:{s:I, s:I, s:I, s:I}}", "kernels", rows, "nvrtc",
+                        nvrtc ? kiln_json_text(nvrtc->identity, strlen(nvrtc->identity))
+                              : json_null(),
+                        "cache", kiln_json_text(cache, strlen(cache)), "totals", "compiled",
                         (json_int_t)t.kernels, "spilling", (json_int_t)t.spilling, "unsupported",
                         (json_int_t)t.unsupported, "failed", (json_int_t)t.failed),
                 err);

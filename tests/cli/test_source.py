@@ -90,6 +90,18 @@ def one_of_two(folder):
           and row(result, "splitkv")["cached"] and not row(result, "splitkv_combine")["cached"], result)
 
 
+def not_utf8(folder):
+    """A cache whose name is no UTF-8: the document is one of JSON all the same."""
+    odd = os.path.join(folder, os.fsdecode(b"\xff"))
+    result = jit(odd)
+    check("a cache whose name is no UTF-8", result.returncode == 0 and row(result)["registers"] > 0
+          and json.loads(result.stdout)["cache"].endswith("\ufffd/cache/kernels"), result)
+    for args in (["list"], ["verify"], ["clear"]):
+        result = subprocess.run([kiln, "cache", *args, "--json"], capture_output=True, text=True, timeout=60, check=False,
+                                env=dict(os.environ, KILN_CACHE_DIR=os.path.join(odd, "cache")))
+        check("cache %s of it" % args[0], result.returncode == 0 and "\ufffd" in json.loads(result.stdout)["dir"], result)
+
+
 with tempfile.TemporaryDirectory() as temporary:
     first = jit(temporary)
     if first.returncode == 4 and "is not here" in first.stderr:
@@ -97,5 +109,6 @@ with tempfile.TemporaryDirectory() as temporary:
         sys.exit(77)
     replaced(temporary)
     one_of_two(temporary)
+    not_utf8(temporary)
 print("%d failed" % failures)
 sys.exit(1 if failures else 0)
