@@ -4,7 +4,6 @@
 #include "common.h"
 #include "lab/greedy.h"
 #include "lab/prompts.h"
-#include "lab/save.h"
 #include "save.h"
 #include "twin_run.h"
 
@@ -19,16 +18,6 @@ struct greedy_options {
     int64_t n, seed;
     int greedy;
 };
-
-static json_t *side_json(const struct kiln_twin *twin, const struct kiln_top2 *top) {
-    struct kiln_str piece = {0};
-    if (twin->model->tokenizer) {
-        piece = kiln_tokenizer_piece(twin->model->tokenizer, top->id, 1);
-    }
-    return json_pack("{s:i, s:o, s:i, s:f}", "id", top->id, "text",
-            kiln_json_text(piece.data ? piece.data : "", piece.len), "second", top->second, "gap",
-            (double)top->gap);
-}
 
 static json_t *growth_json(const struct kiln_growth *growth) {
     json_t *rows = json_array();
@@ -59,26 +48,14 @@ static json_t *case_json(const struct kiln_twin *twin, size_t prompt, int64_t n_
             (json_int_t)g->min_step, "noise", (double)g->noise, "exposed", (json_int_t)g->exposed,
             "path", path_json(g), "grade", kiln_grade_of(twin->dev));
     if (detail && g->fork >= 0) {
-        json_object_set_new(detail, "base", side_json(twin, &g->at_fork.top[0]));
-        json_object_set_new(detail, "change", side_json(twin, &g->at_fork.top[1]));
+        json_object_set_new(detail, "base", kiln_gate_token_json(twin, &g->at_fork.top[0]));
+        json_object_set_new(detail, "change", kiln_gate_token_json(twin, &g->at_fork.top[1]));
         json_object_set_new(detail, "fork_noise", json_real((double)g->at_fork.noise));
         json_object_set_new(detail, "growth", growth_json(&g->growth));
         json_object_set_new(
                 detail, "not_compared", json_integer((json_int_t)g->growth.not_compared));
     }
     return detail;
-}
-
-static void print_token(
-        const struct kiln_twin *twin, const struct kiln_top2 *top, struct kiln_buf *out) {
-    kiln_buf_printf(out, "%" PRId32, top->id);
-    if (twin->model->tokenizer) {
-        struct kiln_str piece = kiln_tokenizer_piece(twin->model->tokenizer, top->id, 1);
-        kiln_buf_puts(out, " '");
-        kiln_buf_append(out, piece.data, piece.len);
-        kiln_buf_puts(out, "'");
-    }
-    kiln_buf_printf(out, " (gap %.5f)", (double)top->gap);
 }
 
 // The layer's last edge, and the one that differs most; false past the last layer.
@@ -135,32 +112,13 @@ static enum kiln_status print_case(const struct kiln_twin *twin, size_t prompt, 
                 g->steps, (double)g->min_gap, g->min_step, (double)g->noise);
     } else {
         kiln_buf_printf(&out, "fork at step %" PRId64 ": base ", g->fork);
-        print_token(twin, &g->at_fork.top[0], &out);
+        kiln_gate_print_token(twin, &g->at_fork.top[0], &out);
         kiln_buf_puts(&out, ", change ");
-        print_token(twin, &g->at_fork.top[1], &out);
+        kiln_gate_print_token(twin, &g->at_fork.top[1], &out);
         kiln_buf_printf(&out, "; logits there differ by at most %.6f\n", (double)g->at_fork.noise);
         print_why(g, &out);
     }
     return kiln_out_buf(&out, err);
-}
-
-// Fewer tokens than -n would pass for as many.
-static enum kiln_status check_room(const struct greedy_options *o, const struct kiln_twin *twin,
-        const struct kiln_prompts *prompts, struct kiln_err *err) {
-    int64_t ctx = kiln_engine_ctx(twin->engine[KILN_SIDE_BASE]);
-    int64_t other = kiln_engine_ctx(twin->engine[KILN_SIDE_CHANGE]);
-    ctx = other < ctx ? other : ctx;
-    for (size_t i = 0; i < prompts->count; i++) {
-        int64_t n = (int64_t)prompts->items[i].len + o->n - 1; // the last one is not fed
-        if (n > ctx) {
-            return kiln_err_set(err, KILN_STATUS_USAGE,
-                    "prompt %zu: its %zu tokens and the %" PRId64
-                    " of -n do not fit the context of "
-                    "%" PRId64 "; -c %" PRId64 " is enough",
-                    i, prompts->items[i].len, o->n, ctx, n);
-        }
-    }
-    return KILN_STATUS_OK;
 }
 
 static enum kiln_status run_prompts(const struct greedy_options *o, struct kiln_twin *twin,
@@ -212,7 +170,7 @@ static enum kiln_status judge(
     json_t *extra = NULL;
     enum kiln_status status = kiln_gate_start_twin(&tally, &prompts, run, o->prompts, o->save, err);
     if (status == KILN_STATUS_OK) {
-        status = check_room(o, twin, &prompts, err);
+        status = kiln_gate_check_room(twin, &prompts, o->n, err);
     }
     if (status == KILN_STATUS_OK) {
         status = announce(twin, &extra, err);

@@ -2,7 +2,9 @@
 #include "gate.h"
 
 #include "common.h"
+#include "lab/logits.h"
 #include "lab/prompts.h"
+#include "lab/save.h"
 #include "save.h"
 #include "twin_run.h"
 
@@ -24,6 +26,48 @@ enum kiln_status kiln_gate_start_twin(struct kiln_gate_tally *tally, struct kiln
     KILN_TRY(kiln_gate_start(tally, err));
     tally->save = save;
     return kiln_twin_run_origin(run, "gate", save, &tally->origin, err);
+}
+
+enum kiln_status kiln_gate_check_room(const struct kiln_twin *twin,
+        const struct kiln_prompts *prompts, int64_t n_more, struct kiln_err *err) {
+    int64_t ctx = kiln_engine_ctx(twin->engine[KILN_SIDE_BASE]);
+    for (int side = 0; side < KILN_SIDES; side++) {
+        int64_t other = twin->engine[side] ? kiln_engine_ctx(twin->engine[side]) : ctx;
+        ctx = other < ctx ? other : ctx;
+    }
+    for (size_t i = 0; i < prompts->count; i++) {
+        int64_t n = (int64_t)prompts->items[i].len + n_more - 1; // the last one is not fed
+        if (n > ctx) {
+            return kiln_err_set(err, KILN_STATUS_USAGE,
+                    "prompt %zu: its %zu tokens and the %" PRId64
+                    " of -n do not fit the context of "
+                    "%" PRId64 "; -c %" PRId64 " is enough",
+                    i, prompts->items[i].len, n_more, ctx, n);
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+json_t *kiln_gate_token_json(const struct kiln_twin *twin, const struct kiln_top2 *top) {
+    struct kiln_str piece = {0};
+    if (twin->model->tokenizer) {
+        piece = kiln_tokenizer_piece(twin->model->tokenizer, top->id, 1);
+    }
+    return json_pack("{s:i, s:o, s:i, s:f}", "id", top->id, "text",
+            kiln_json_text(piece.data ? piece.data : "", piece.len), "second", top->second, "gap",
+            (double)top->gap);
+}
+
+void kiln_gate_print_token(
+        const struct kiln_twin *twin, const struct kiln_top2 *top, struct kiln_buf *out) {
+    kiln_buf_printf(out, "%" PRId32, top->id);
+    if (twin->model->tokenizer) {
+        struct kiln_str piece = kiln_tokenizer_piece(twin->model->tokenizer, top->id, 1);
+        kiln_buf_puts(out, " '");
+        kiln_buf_append(out, piece.data, piece.len);
+        kiln_buf_puts(out, "'");
+    }
+    kiln_buf_printf(out, " (gap %.5f)", (double)top->gap);
 }
 
 void kiln_gate_finish(struct kiln_gate_tally *tally) {

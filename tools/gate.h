@@ -5,7 +5,10 @@
 #include "cmd.h"
 
 struct json_t;
+struct kiln_buf;
 struct kiln_prompts;
+struct kiln_top2;
+struct kiln_twin;
 struct kiln_twin_run;
 
 struct kiln_gate_tally {
@@ -30,6 +33,17 @@ void kiln_gate_finish(struct kiln_gate_tally *tally); // a zeroed one is fine
 KILN_MUST_CHECK enum kiln_status kiln_gate_start_twin(struct kiln_gate_tally *tally,
         struct kiln_prompts *prompts, const struct kiln_twin_run *run, const char *prompts_path,
         const char *save, struct kiln_err *err);
+
+// Whether each prompt and n_more tokens behind it fit every side's context: fewer tokens than asked
+// for would pass for as many. KILN_STATUS_USAGE says which -c is enough.
+KILN_MUST_CHECK enum kiln_status kiln_gate_check_room(const struct kiln_twin *twin,
+        const struct kiln_prompts *prompts, int64_t n_more, struct kiln_err *err);
+
+// The best token of a row of logits and its gap to the next: {id, text, second, gap} (NULL: out of
+// memory), and "12 ' the' (gap 0.01250)".
+struct json_t *kiln_gate_token_json(const struct kiln_twin *twin, const struct kiln_top2 *top);
+void kiln_gate_print_token(
+        const struct kiln_twin *twin, const struct kiln_top2 *top, struct kiln_buf *out);
 
 // Counts a case. Takes `detail`, an object (NULL: out of memory), and gives it the member "result".
 KILN_MUST_CHECK enum kiln_status kiln_gate_case(struct kiln_gate_tally *tally,

@@ -7,18 +7,22 @@
 
 struct walk {
     struct kiln_twin *twin;
-    float *logits[2]; // (V) of base and change
-    int32_t *ids;     // (prompt + n): what both are fed
+    enum kiln_side sides[2]; // the base, and what is held against it
+    float *logits[2];        // (V) of both
+    int32_t *ids;            // (prompt + n): what both are fed
     struct kiln_greedy *result;
 };
 
 static enum kiln_status eval_both(
         struct walk *walk, const int32_t *ids, int64_t n, struct kiln_err *err) {
-    for (int side = KILN_SIDE_BASE; side <= KILN_SIDE_CHANGE; side++) {
-        enum kiln_status status =
-                kiln_engine_eval(walk->twin->engine[side], ids, n, walk->logits[side], err);
+    for (int i = 0; i < 2; i++) {
+        struct kiln_engine *engine = walk->twin->engine[walk->sides[i]];
+        if (i == 1 && walk->sides[1] == walk->sides[0]) { // the same engine: takes them back first
+            kiln_engine_truncate(engine, kiln_engine_n_past(engine) - n);
+        }
+        enum kiln_status status = kiln_engine_eval(engine, ids, n, walk->logits[i], err);
         if (status != KILN_STATUS_OK) {
-            kiln_err_prefix(err, "%s: ", kiln_side_name((enum kiln_side)side));
+            kiln_err_prefix(err, "%s: ", kiln_side_name(walk->sides[i]));
             return status;
         }
     }
@@ -36,7 +40,7 @@ static enum kiln_status compare_step(
         if (!diff.top[side].finite) {
             return kiln_err_set(err, KILN_STATUS_CHECK,
                     "%s: the logits of step %lld are not finite numbers",
-                    kiln_side_name((enum kiln_side)side), (long long)step);
+                    kiln_side_name(walk->sides[side]), (long long)step);
         }
     }
     result->steps = step + 1;
@@ -57,9 +61,10 @@ static enum kiln_status compare_step(
     return KILN_STATUS_OK;
 }
 
-static int is_full(const struct kiln_twin *twin) {
-    for (int side = KILN_SIDE_BASE; side <= KILN_SIDE_CHANGE; side++) {
-        if (kiln_engine_n_past(twin->engine[side]) >= kiln_engine_ctx(twin->engine[side])) {
+static int is_full(const struct walk *walk) {
+    for (int i = 0; i < 2; i++) {
+        const struct kiln_engine *engine = walk->twin->engine[walk->sides[i]];
+        if (kiln_engine_n_past(engine) >= kiln_engine_ctx(engine)) {
             return 1;
         }
     }
@@ -72,7 +77,7 @@ static enum kiln_status go(
     KILN_TRY(eval_both(walk, ids, n_prompt, err));
     *fed = n_prompt;
     KILN_TRY(compare_step(walk, 0, &ids[n_prompt], err));
-    for (int64_t step = 1; step < n && walk->result->fork < 0 && !is_full(walk->twin); step++) {
+    for (int64_t step = 1; step < n && walk->result->fork < 0 && !is_full(walk); step++) {
         KILN_TRY(eval_both(walk, &ids[*fed], 1, err));
         *fed += 1;
         KILN_TRY(compare_step(walk, step, &ids[*fed], err));
@@ -80,26 +85,23 @@ static enum kiln_status go(
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status walk_all(
-        struct walk *walk, const int32_t *ids, int64_t n_prompt, int64_t n, struct kiln_err *err) {
-    int64_t fed = 0;
+// *fed: tokens that both hold in the end.
+static enum kiln_status walk_all(struct walk *walk, const int32_t *ids, int64_t n_prompt, int64_t n,
+        int64_t *fed, struct kiln_err *err) {
     memcpy(walk->ids, ids, (size_t)n_prompt * sizeof(*ids));
-    for (int side = KILN_SIDE_BASE; side <= KILN_SIDE_CHANGE; side++) {
-        kiln_engine_truncate(walk->twin->engine[side], 0);
+    for (int i = 0; i < 2; i++) {
+        kiln_engine_truncate(walk->twin->engine[walk->sides[i]], 0);
     }
-    KILN_TRY(go(walk, n_prompt, n, &fed, err));
-    if (walk->result->fork < 0) {
-        return KILN_STATUS_OK;
-    }
-    int64_t last = walk->result->fork == 0 ? n_prompt : 1; // what was fed in the step that forked
-    return kiln_growth_measure(walk->twin, walk->ids, fed, last, &walk->result->growth, err);
+    return go(walk, n_prompt, n, fed, err);
 }
 
-enum kiln_status kiln_greedy_compare(struct kiln_twin *twin, const int32_t *ids, int64_t n_prompt,
-        int64_t n, struct kiln_greedy *result, struct kiln_err *err) {
+static enum kiln_status follow(struct kiln_twin *twin, enum kiln_side side, int explain,
+        const int32_t *ids, int64_t n_prompt, int64_t n, struct kiln_greedy *result,
+        struct kiln_err *err) {
     *result = (struct kiln_greedy){.fork = -1, .exposed = -1};
     size_t n_vocab = (size_t)twin->model->params.n_vocab;
-    struct walk walk = {.twin = twin, .result = result};
+    struct walk walk = {.twin = twin, .sides = {KILN_SIDE_BASE, side}, .result = result};
+    int64_t fed = 0;
     float *logits = kiln_alloc(2 * n_vocab * sizeof(*logits));
     walk.ids = kiln_alloc((size_t)(n_prompt + n + 1) * sizeof(*walk.ids));
     result->path = kiln_calloc((size_t)n, sizeof(*result->path));
@@ -107,13 +109,27 @@ enum kiln_status kiln_greedy_compare(struct kiln_twin *twin, const int32_t *ids,
     if (logits && walk.ids && result->path) {
         walk.logits[0] = logits;
         walk.logits[1] = logits + n_vocab;
-        status = walk_all(&walk, ids, n_prompt, n, err);
+        status = walk_all(&walk, ids, n_prompt, n, &fed, err);
     } else {
         status = kiln_err_nomem(err, "two rows of logits");
+    }
+    if (status == KILN_STATUS_OK && explain && result->fork >= 0) {
+        int64_t last = result->fork == 0 ? n_prompt : 1; // what was fed in the step that forked
+        status = kiln_growth_measure(twin, walk.ids, fed, last, &result->growth, err);
     }
     kiln_free(walk.ids);
     kiln_free(logits);
     return status;
+}
+
+enum kiln_status kiln_greedy_compare(struct kiln_twin *twin, const int32_t *ids, int64_t n_prompt,
+        int64_t n, struct kiln_greedy *result, struct kiln_err *err) {
+    return follow(twin, KILN_SIDE_CHANGE, 1, ids, n_prompt, n, result, err);
+}
+
+enum kiln_status kiln_greedy_follow(struct kiln_twin *twin, enum kiln_side side, const int32_t *ids,
+        int64_t n_prompt, int64_t n, struct kiln_greedy *result, struct kiln_err *err) {
+    return follow(twin, side, 0, ids, n_prompt, n, result, err);
 }
 
 void kiln_greedy_finish(struct kiln_greedy *result) {

@@ -32,6 +32,11 @@ struct kiln_greedy {
 // kiln_greedy_finish, also after a failure.
 KILN_MUST_CHECK enum kiln_status kiln_greedy_compare(struct kiln_twin *twin, const int32_t *ids,
         int64_t n_prompt, int64_t n, struct kiln_greedy *result, struct kiln_err *err);
+// The same of any side against the base, the base itself included, which is then run twice; a fork
+// is not explained: growth stays empty.
+KILN_MUST_CHECK enum kiln_status kiln_greedy_follow(struct kiln_twin *twin, enum kiln_side side,
+        const int32_t *ids, int64_t n_prompt, int64_t n, struct kiln_greedy *result,
+        struct kiln_err *err);
 void kiln_greedy_finish(struct kiln_greedy *result); // a zeroed one is fine
 
 // Appends which orders of float sums, or type of the KV cache, one side has and the other has not

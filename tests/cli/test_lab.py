@@ -5,6 +5,7 @@ decides a case but that of a planted delay, which is many times the rest.
 usage: test_lab.py KILN SOURCE_ROOT PLUGINS_DELAY. Exit status 1 when a case fails.
 """
 import json
+import math
 import os
 import re
 import subprocess
@@ -224,18 +225,7 @@ def gate_cases(folder, base, int8, float_sums):
     case("greedy: fewer tokens are no pass", ["gate", "greedy", base, base, *shape, "-n", "32", "-c", "16"], 2,
          err="prompt 0: .*do not fit the context")
     case("greedy: no prompts", ["gate", "greedy", base, base, "-m", model, "--device", "cpu"], 2, err="--prompts FILE")
-    tolerance = ["gate", "tolerance", base]
-    gate, result = document("tolerance: the control as change",
-                            [*tolerance, float_sums, "--control", float_sums, *shape], 0)
-    check("tolerance: no flip above the bound", gate.get("verdict") == "PASS"
-          and all(c["change"]["flips_above_bound"] == 0 and c["self_noise"] == 0
-                  and abs(c["bound"] - 2 * c["control"]["noise"]) < 1e-9 for c in gate["cases"]), result)
-    gate, result = document("tolerance: a bound", [*tolerance, int8, "--bound", "1000", *shape], 0)
-    check("tolerance: rows and KL", all(c["change"]["rows"] == 12 and c["change"]["kl_mean"] > 0
-                                        for c in gate.get("cases", [{}])), result)
-    case("tolerance: KL too large", [*tolerance, int8, "--bound", "1000", "--max-kl", "1e-12", *shape], 1,
-         err="gate tolerance: FAIL: 2 of 2")
-    case("tolerance: no bound", [*tolerance, int8, *shape], 2, err="--control FILE")
+    tolerance_cases(folder, base, int8, float_sums, half, shape)
     gate, result = document("parity: the CPU's variants", ["gate", "parity", "norm", "attention.decode", "quantize",
                                                            "--all", "--device", "cpu"], 0)
     check("parity: fields", gate.get("verdict") == "PASS" and gate["passed"] == len(gate["cases"]) > 40
@@ -251,6 +241,60 @@ def gate_cases(folder, base, int8, float_sums):
          err="no variant to judge")
     case("gate: what", ["gate"], 2, err="what")
     case("gate: unknown", ["gate", "gredy"], 2, err="did you mean 'greedy'")
+
+
+def tolerance_cases(folder, base, int8, same, half, shape):
+    """half: differs a little; int8: by more than that; same: regroups nothing on a CPU."""
+    tolerance = ["gate", "tolerance", base]
+    saved = os.path.join(folder, "tolerance.json")
+    gate, result = document("tolerance: the control as change",
+                            [*tolerance, half, "--control", half, *shape, "--save", saved], 0)
+    kept("tolerance", saved, "gate", result)
+    control, bounds = gate.get("control", {}), gate.get("bounds", {})
+    reach = 2 * (abs(control["nll_diff"]) + 2 * control["nll_error"])
+    check("tolerance: the control bounds every figure", gate.get("verdict") == "PASS" and gate["passed"] == 3
+          and gate["rests_on"] == "control" and gate["factor"] == 2 and gate["change"] == control
+          and abs(bounds["gap"] - 2 * control["noise"]) < 1e-9 and bounds["logit"] == bounds["gap"] == gate["bound"]
+          and abs(bounds["kl_mean"] - 4 * control["kl_mean"]) < 1e-12
+          and abs(bounds["kl_max"] - 4 * control["kl_max"]) < 1e-12
+          and abs(bounds["ppl_pct"] - 100 * math.expm1(reach)) < 1e-9, result)
+    check("tolerance: rows and continuations", all(c["change"]["rows"] == 12 and c["change"]["kl_mean"] > 0
+          and c["change"]["steps"] == 32 and c["change"]["forks"] == 0 and not c["failed"] and c["self_noise"] == 0
+          for c in gate["cases"][:2]) and gate["cases"][2]["prompt"] == "all" and control["kl_error"] > 0, result)
+    check("tolerance: few rows prove little", any("24 rows prove little" in n for n in gate["notes"]), result)
+    gate, result = document("tolerance: more than the control", [*tolerance, int8, "--control", half, *shape], 1)
+    fork = gate["cases"][0]["change"].get("fork", {})
+    check("tolerance: which bounds are broken", gate["failed"] == 3
+          and {"argmax", "fork", "logit", "kl_max"} == set(gate["cases"][0]["failed"])
+          and {"logit", "kl_max"} == set(gate["cases"][1]["failed"])
+          and {"kl_mean", "perplexity"} == set(gate["cases"][2]["failed"]), result)
+    check("tolerance: a fork has step, tokens and gap", fork and fork["base"]["id"] != fork["other"]["id"]
+          and fork["step"] == gate["cases"][0]["change"]["steps"] - 1 and fork["base"]["gap"] > gate["bound"]
+          and gate["change"]["forks_above_bound"] == 1, result)
+    case("tolerance: the same in words", [*tolerance, int8, "--control", half, *shape], 1,
+         out=r"prompt 0: fork at step \d+: base \d+ .*change \d+ .*forks at a gap above the bound.*\| may be at most .*"
+             r"all prompts: the perplexity", err="FAIL: 3 of 3")
+    wide = ["--bound", "9", "--max-diff", "9", "--max-kl", "9", "--max-row-kl", "9", "--max-ppl", "99"]
+    gate, result = document("tolerance: options override", [*tolerance, int8, "--control", half, *wide, *shape], 0)
+    check("tolerance: options and control", gate["rests_on"] == "control and options" and gate["bound"] == 9
+          and abs(gate["bounds"]["ppl_pct"] - 99) < 1e-9, result)
+    case("tolerance: a larger factor", [*tolerance, int8, "--control", half, "--factor", "1000", *shape], 0)
+    for option, broken in (("--bound", "forks at a gap"), ("--max-diff", "a logit differs"), ("--max-kl", "the mean KL"),
+                           ("--max-row-kl", "KL divergence of a row"), ("--max-ppl", "perplexity may be off")):
+        words = [*tolerance, int8, "--control", half, "--factor", "1000", *shape, option, "1e-6"]
+        case("tolerance: judged by " + option, words, 1, out=broken)
+    case("tolerance: a bound alone", [*tolerance, int8, "--bound", "1000", *shape], 0,
+         err="no control.*rests on the bounds given", out=r"\| may be at most \| \| any \| \| 1000 \| any \|")
+    for change, code in ((int8, 1), (same, 0)):
+        gate, result = document("tolerance: a control that is the base", [*tolerance, change, "--control", same, *shape], code)
+        check("tolerance: which is none", "it is no control and sets no bound" in gate["notes"][0]
+              and "only a change without any difference passes" in gate["notes"][1]
+              and gate["rests_on"] == "identity" and gate["bound"] == 0, result)
+    gate, result = document("tolerance: that and a bound", [*tolerance, int8, "--control", same, "--bound", "9", *shape], 0)
+    check("tolerance: rests on the bound", gate["rests_on"] == "options" and gate["bounds"]["kl_mean"] is None, result)
+    case("tolerance: no bound", [*tolerance, int8, *shape], 2, err="--control FILE")
+    case("tolerance: no room to go on", [*tolerance, int8, "--bound", "9", *shape, "-c", "16"], 2,
+         err="prompt 0: .*do not fit the context")
 
 
 def wall_cases(folder):
