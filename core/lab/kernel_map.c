@@ -3,7 +3,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "config/ini_lines.h"
+#include "config/slot.h"
 
 #include <regex.h>
 #include <string.h>
@@ -27,12 +29,40 @@ struct reading {
     const char *path;
 };
 
+// A name that is nearly a slot's is misspelled; others stand for work without a slot.
+static enum kiln_status check_section(const char *section, struct kiln_err *err) {
+    const char *names[KILN_OP_ARGMAX - KILN_OP_EMBED + 1];
+    char name[KILN_INI_NAME_MAX + sizeof(".prefill")], op[KILN_INI_NAME_MAX + 1];
+    size_t count = 0, len = strlen(section), first = strcspn(section, ".");
+    for (int kind = KILN_OP_EMBED; kind <= KILN_OP_ARGMAX; kind++) {
+        const char *known = kiln_op_name((enum kiln_op_kind)kind);
+        if (known) {
+            names[count++] = known;
+        }
+    }
+    memcpy(op, section, first);
+    op[first] = '\0';
+    const char *near = kiln_nearest(op, names, count);
+    if (!near) {
+        return KILN_STATUS_OK;
+    }
+    memcpy(name, section, len + 1);
+    if (len > 2 && strcmp(section + len - 2, ".*") == 0) { // of both phases
+        memcpy(name + len - 1, "prefill", sizeof("prefill"));
+    }
+    return kiln_slot_check(name, 1, err);
+}
+
 static enum kiln_status add(void *arg, const char *section, const char *key, const char *value,
         unsigned line, struct kiln_err *err) {
     struct reading *reading = arg;
     struct kiln_kernel_map *map = reading->map;
     if (!key) {
-        return KILN_STATUS_OK;
+        enum kiln_status status = check_section(section, err);
+        if (status != KILN_STATUS_OK) {
+            kiln_err_prefix(err, "%s:%u: [%s]: ", reading->path, line, section);
+        }
+        return status;
     }
     if (strcmp(key, "match") != 0) {
         return kiln_err_set(err, KILN_STATUS_CONFIG, "%s:%u: [%s] %s: unknown key; known: match",

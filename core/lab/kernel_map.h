@@ -3,9 +3,10 @@
 //   [matmul.q4_K.prefill]
 //   match = mul_mat_q<\(ggml_type\)12[,>]
 //
-// A section is a slot, as in a config; "*" stands for any weight type; a name that is no slot of
-// kiln's stands for work that kiln has no slot for. `match` is a POSIX extended regular expression,
-// looked for anywhere in the kernel's name; the first section that matches has it.
+// A section is a slot, as in a config; "*" stands for any weight type, or at the end for both
+// phases; a name that is no slot of kiln's, nor nearly one, stands for work that kiln has no slot
+// for. `match` is a POSIX extended regular expression, looked for anywhere in the kernel's name;
+// the first section that matches has it.
 #ifndef KILN_LAB_KERNEL_MAP_H
 #define KILN_LAB_KERNEL_MAP_H
 
@@ -15,7 +16,7 @@ struct kiln_kernel_map;
 
 // path: an INI file; a name without a slash and an ending, "llama.cpp", is the one that ships with
 // kiln (configs/kernels/llama.cpp.ini). KILN_STATUS_FILE: it cannot be read; KILN_STATUS_CONFIG: it
-// is malformed, with the line. The caller owns *map.
+// is malformed or a section is a misspelled slot, with the line. The caller owns *map.
 KILN_MUST_CHECK enum kiln_status kiln_kernel_map_read(
         const char *path, struct kiln_kernel_map **map, struct kiln_err *err);
 void kiln_kernel_map_destroy(struct kiln_kernel_map *map); // NULL is fine

@@ -472,6 +472,16 @@ def against_cases(folder):
     with open(bad, "w", encoding="ascii") as out:
         out.write("[norm]\nmatch = (\n")
     case("against: a bad pattern", [*shape, "--against", sums, "--kernels", bad], 2, err=r"bad.ini:2: \[norm\] match")
+    for section, hint in (("nrom", "did you mean 'norm'"), ("atention.prefill", "did you mean 'attention'"),
+                          ("attention.perfill", "did you mean 'prefill'"), ("matmul.q4_k.prefill", "did you mean 'q4_K'"),
+                          ("attention", r"followed by \.prefill or \.decode"), ("norm.prefill", "nothing follows 'norm'")):
+        with open(bad, "w", encoding="ascii") as out:
+            out.write(f"[{section}]\nmatch = x\n")
+        case("against: no slot " + section, [*shape, "--against", sums, "--kernels", bad], 2,
+             err=r"bad.ini:1: \[" + section + r"\]: .*" + hint)
+    with open(bad, "w", encoding="ascii") as out:
+        out.write("[transpose]\nmatch = quantize\n[matmul.*.*]\nmatch = mul_mat\n")
+    case("against: work without a slot", [*shape, "--against", sums, "--kernels", bad], 0, out=r"\| transpose \|")
     case("against: no table", [*shape, "--against", sums, "--kernels", "no.ini"], 3, err="no.ini")
 
 
