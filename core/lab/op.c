@@ -5,6 +5,7 @@
 #include "config/slot.h"
 #include "device/sim/sim.h"
 #include "lab/op_case_impl.h"
+#include "lab/shape.h"
 #include "lab/stats.h"
 #include "lab/work.h"
 #include "model/dtype.h"
@@ -233,6 +234,9 @@ static enum kiln_status run_shape(
         if (status == KILN_STATUS_OK) {
             status = create(r, binding, &c.problem, c.data, c.edges, err);
         }
+    }
+    if (status == KILN_STATUS_OK) {
+        status = kiln_shape_check_read(shape, slot, r->result->binding->variant, err);
     }
     if (status == KILN_STATUS_OK) {
         status = judge_and_time(r, &c, err);

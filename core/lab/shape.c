@@ -1,11 +1,14 @@
-// shape: reads KEY=VALUE,KEY=VALUE into a shape.
+// shape: reads KEY=VALUE,KEY=VALUE into a shape, and says which keys a slot does not read.
 #include "lab/shape.h"
 
+#include "base/buf.h"
 #include "base/nearest.h"
+#include "config/slot.h"
 #include "model/dtype.h"
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +59,9 @@ static const struct word {
   options[] = {{"bias", KILN_WITH_BIAS}, {"residual", KILN_WITH_RESIDUAL},
           {"norms", KILN_WITH_NORMS}, {"in_place", KILN_WITH_IN_PLACE}, {"pairs", KILN_WITH_PAIRS},
           {"part", KILN_WITH_PART}};
+enum {
+    N_WITH = sizeof(options) / sizeof(options[0])
+};
 
 static const struct key *find_key(const char *name) {
     for (size_t i = 0; i < N_KEYS; i++) {
@@ -119,7 +125,7 @@ static uint32_t word_value(const struct word *words, size_t count, const char *t
 static enum kiln_status store_with(uint32_t *to, const char *value, struct kiln_err *err) {
     for (const char *at = value;; at++) {
         size_t len = strcspn(at, "+");
-        uint32_t found = word_value(options, sizeof(options) / sizeof(options[0]), at, len);
+        uint32_t found = word_value(options, N_WITH, at, len);
         if (!found) {
             return bad("with", "words joined by +: bias, residual, norms, in_place, pairs, part",
                     value, err);
@@ -193,6 +199,153 @@ enum kiln_status kiln_shape_parse(
         at += len;
         if (!*at) {
             break;
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
+// ---- What is read -------------------------------------------------------------------------------
+
+// What the oracle's problems (op_case.c) take from a shape.
+struct reads {
+    unsigned ops;  // by enum kiln_op_kind, a bit each
+    uint32_t with; // enum kiln_shape_with
+    int n, k, heads, weight, last, format;
+};
+
+enum {
+    ATTENDS = 1u << KILN_OP_ATTENTION | 1u << KILN_OP_ROPE_KV
+};
+
+static uint32_t kind_of(const char *name) {
+    size_t len = strcspn(name, ".:");
+    for (int op = KILN_OP_EMBED; op <= KILN_OP_ARGMAX; op++) {
+        const char *known = kiln_op_name((enum kiln_op_kind)op);
+        if (known && strlen(known) == len && memcmp(known, name, len) == 0) {
+            return (uint32_t)op;
+        }
+    }
+    return 0;
+}
+
+static void add_reads(struct reads *reads, const char *name, int first, int alone) {
+    uint32_t kind = kind_of(name);
+    reads->ops |= 1u << kind;
+    reads->n |= kind == KILN_OP_MATMUL || kind == KILN_OP_EMBED || kind == KILN_OP_ARGMAX;
+    // Ops behind another one have its columns.
+    reads->k |= kind == KILN_OP_MATMUL || kind == KILN_OP_NORM || kind == KILN_OP_EMBED ||
+                (first && (kind == KILN_OP_ACTIVATION || kind == KILN_OP_QUANTIZE));
+    reads->weight |= kind == KILN_OP_EMBED || (kind == KILN_OP_MATMUL && !first);
+    reads->with |= kind == KILN_OP_MATMUL ? KILN_WITH_BIAS : 0;
+    if (kind == KILN_OP_ROPE_KV) {
+        reads->with |= KILN_WITH_NORMS | KILN_WITH_PAIRS | KILN_WITH_PART | KILN_WITH_IN_PLACE;
+    }
+    if (kind == KILN_OP_ACTIVATION && first) {
+        reads->with |= KILN_WITH_IN_PLACE;
+    }
+    if (alone && (kind == KILN_OP_MATMUL || kind == KILN_OP_NORM)) {
+        reads->with |= KILN_WITH_RESIDUAL | KILN_WITH_IN_PLACE;
+    }
+}
+
+static struct reads reads_of(const char *slot, const struct kiln_variant *variant) {
+    struct reads reads = {.ops = 0};
+    uint32_t n_follows = variant ? variant->n_follows : 0;
+    add_reads(&reads, slot, 1, n_follows == 0);
+    for (uint32_t i = 0; i < n_follows; i++) {
+        const char *role = strchr(variant->follows[i], ':');
+        add_reads(&reads, variant->follows[i], 0, 0);
+        // Of q, k and v the last two have fewer rows, by the heads.
+        reads.heads |= role && (strcmp(role, ":attn_k") == 0 || strcmp(role, ":attn_v") == 0);
+        reads.last |= role && (strcmp(role, ":attn_v") == 0 || strcmp(role, ":ffn_up") == 0);
+    }
+    if (kind_of(slot) == KILN_OP_MATMUL) {
+        reads.weight = 0; // the slot names it
+    }
+    for (uint32_t i = 0; variant && i < variant->n_ios; i++) {
+        reads.format |= variant->ios[i]->n_formats > 0;
+    }
+    return reads;
+}
+
+static int reads_key(const struct reads *reads, const struct key *key) {
+    int attends = (reads->ops & ATTENDS) != 0;
+    const struct {
+        size_t offset;
+        int read;
+    } known[] = {
+            {offsetof(struct kiln_shape, m), 1},
+            {offsetof(struct kiln_shape, bound), 1},
+            {offsetof(struct kiln_shape, n), reads->n},
+            {offsetof(struct kiln_shape, k), reads->k},
+            {offsetof(struct kiln_shape, n_heads), attends || reads->heads},
+            {offsetof(struct kiln_shape, n_kv_heads), attends || reads->heads},
+            {offsetof(struct kiln_shape, weight_dtype), reads->weight},
+            {offsetof(struct kiln_shape, last_dtype), reads->last},
+            {offsetof(struct kiln_shape, activation), (reads->ops >> KILN_OP_ACTIVATION & 1) != 0},
+            {offsetof(struct kiln_shape, format), reads->format},
+            {offsetof(struct kiln_shape, with), reads->with != 0},
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (known[i].offset == key->offset) {
+            return known[i].read;
+        }
+    }
+    return attends; // hd, window, kv, kvtype, softcap
+}
+
+static int is_named(const struct kiln_shape *shape, const struct key *key) {
+    const char *at = (const char *)shape + key->offset;
+    switch (key->kind) {
+    case SIZE:
+        return *(const int64_t *)(const void *)at != 0;
+    case COUNT:
+        return *(const int32_t *)(const void *)at != 0;
+    case REAL:
+        return *(const float *)(const void *)at > 0;
+    case INDEX:
+    case TYPE:
+    case ACTIVATION:
+    case WITH:
+    default:
+        return *(const uint32_t *)(const void *)at != 0;
+    }
+}
+
+static enum kiln_status not_read(const struct reads *reads, const char *slot,
+        const struct kiln_variant *variant, const char *what, struct kiln_err *err) {
+    struct kiln_buf list = {0};
+    for (size_t i = 0; i < N_KEYS; i++) {
+        if (reads_key(reads, &keys[i])) {
+            kiln_buf_printf(&list, "%s%s", list.len ? ", " : "", keys[i].name);
+        }
+    }
+    for (size_t i = 0; i < N_WITH; i++) {
+        if (reads->with & options[i].value) {
+            int begun = (reads->with & (options[i].value - 1)) != 0;
+            kiln_buf_printf(&list, "%s%s", begun ? "+" : "=", options[i].name);
+        }
+    }
+    enum kiln_status status = kiln_err_set(err, KILN_STATUS_USAGE,
+            "--shape: nothing in %s%s%s reads %s; read are %s", slot, variant ? " " : "",
+            variant ? variant->name : "", what, list.failed ? "?" : list.data);
+    kiln_buf_finish(&list);
+    return status;
+}
+
+enum kiln_status kiln_shape_check_read(const struct kiln_shape *shape, const char *slot,
+        const struct kiln_variant *variant, struct kiln_err *err) {
+    struct reads reads = reads_of(slot, variant);
+    for (size_t i = 0; i < N_KEYS; i++) {
+        if (is_named(shape, &keys[i]) && !reads_key(&reads, &keys[i])) {
+            return not_read(&reads, slot, variant, keys[i].name, err);
+        }
+    }
+    for (size_t i = 0; i < N_WITH; i++) {
+        if (shape->with & ~reads.with & options[i].value) {
+            char what[MAX_WORD];
+            (void)snprintf(what, sizeof(what), "with=%s", options[i].name);
+            return not_read(&reads, slot, variant, what, err);
         }
     }
     return KILN_STATUS_OK;

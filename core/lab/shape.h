@@ -11,4 +11,10 @@
 KILN_MUST_CHECK enum kiln_status kiln_shape_parse(
         struct kiln_shape *shape, const char *text, struct kiln_err *err);
 
+// Whether all that *shape names is read by the slot's op or by those that the variant fills behind
+// it; KILN_STATUS_USAGE names what is not, which would change nothing, and what is read. What is 0
+// counts as not named.
+KILN_MUST_CHECK enum kiln_status kiln_shape_check_read(const struct kiln_shape *shape,
+        const char *slot, const struct kiln_variant *variant, struct kiln_err *err);
+
 #endif

@@ -217,10 +217,10 @@ def gate_cases(folder, base, int8, float_sums):
           and gate["regrouped"] == "  base    KV cache f32\n  change  KV cache f16\n", result)
     parity, result = document("parity", ["gate", "parity", "norm", "--device", "cpu", "--save", saved], 0)
     kept("parity", saved, "gate", result)
-    op, result = document("op", ["op", "norm", "--shape", "m=2,n=64", "--device", "cpu", "-r", "1", "--save", saved], 0)
+    op, result = document("op", ["op", "norm", "--shape", "m=2,k=64", "--device", "cpu", "-r", "1", "--save", saved], 0)
     kept("op", saved, "op", result)
     check("parity and op: judged", parity.get("passed", 0) > 0 and len(op) > 0, result)
-    for name in ("gate parity norm", "op norm --shape m=2,n=64 -r 1"):
+    for name in ("gate parity norm", "op norm --shape m=2,k=64 -r 1"):
         case(name + ": a full disk", [*name.split(), "--device", "cpu", "--save", "/dev/full"], 3, err="/dev/full")
     case("greedy: fewer tokens are no pass", ["gate", "greedy", base, base, *shape, "-n", "32", "-c", "16"], 2,
          err="prompt 0: .*do not fit the context")

@@ -6,6 +6,7 @@ case fails.
 """
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -82,6 +83,23 @@ for words, says in [
 ]:
     result = run("op", "matmul.q4_K.decode", *words, "--device", "cpu")
     check("refused: " + " ".join(words), result.returncode == 2 and says in result.stderr, result.stderr)
+for slot, shape, says in [
+        ("norm", "n=64,m=4", "nothing in norm exact reads n; read are m, nt, k, bound, "),
+        ("norm", "m=4,k=64,with=bias", "reads with=bias; .*with=residual[+]in_place"),
+        ("norm", "m=4,k=64,hd=64", "reads hd"),
+        ("matmul.q4_K.decode", "m=1,n=96,k=512,weight=q6_K", "reads weight"),
+        ("matmul.q4_K.decode", "m=1,n=96,k=512,kv=9", "reads kv"),
+        ("attention.decode", "m=1,h=2,hkv=1,hd=64,kv=9,k=64", "reads k; .*softcap"),
+        ("activation", "m=4,k=128,n=128", "reads n; .*act"),
+        ("argmax", "m=1,n=64,k=64", "reads k; read are m, nt, n, bound"),
+]:
+    result = run("op", slot, "--shape", shape, "--device", "cpu", "-r", "0")
+    check("refused: %s does not read all of %s" % (slot, shape), result.returncode == 2 and re.search(says, result.stderr),
+          result.stderr)
+for slot, shape in [("embed", "m=2,n=64,k=256,weight=q8_0"), ("argmax", "m=1,n=64,bound=4"),
+                    ("attention.decode", "m=1,h=2,hkv=1,hd=64,kv=9,window=4,softcap=30,kvtype=f16"),
+                    ("norm", "m=4,k=64,with=residual+in_place")]:
+    check("taken: %s %s" % (slot, shape), op(slot, "--shape", shape, "--device", "cpu", "-r", "0")["passed"], "")
 result = run("op", "matmul.q4_L.decode", "--device", "cpu")
 check("an unknown slot is bad usage", result.returncode == 2 and "q4_L" in result.stderr, result.stderr)
 
