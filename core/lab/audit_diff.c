@@ -123,6 +123,98 @@ static void tell_banks(struct telling *telling, const struct kiln_audit_kernel *
     }
 }
 
+// ---- By source line -----------------------------------------------------------------------------
+
+// What the line of `like` does in this kernel; "-": nothing that is told, or no such line.
+static void line_text(const struct kiln_audit_kernel *kernel,
+        const struct kiln_structure_line *like, char text[KILN_AUDIT_COUNTS]) {
+    const struct kiln_structure *structure = kernel->structure;
+    text[0] = '\0';
+    for (size_t i = 0; structure && i < structure->n_lines; i++) {
+        const struct kiln_structure_line *line = &structure->lines[i];
+        if (line->line == like->line && strcmp(line->file, like->file) == 0) {
+            kiln_audit_counts(line, text);
+        }
+    }
+    if (!text[0]) {
+        memcpy(text, "-", 2);
+    }
+}
+
+static void outside_text(const struct kiln_audit_kernel *kernel, char text[TEXT]) {
+    snprintf(text, TEXT, "-");
+    if (kernel->structure && kernel->structure->loops_known) {
+        snprintf(text, TEXT, "%" PRIu32, kernel->structure->barriers_outside);
+    }
+}
+
+// The stages: what each source line gives tensor cores, shared memory and ALU to do.
+static void tell_structure(struct telling *telling, const struct kiln_audit_kernel *base,
+        const struct kiln_audit_kernel *change) {
+    char a[KILN_AUDIT_COUNTS], b[KILN_AUDIT_COUNTS], name[TEXT + 32];
+    const struct kiln_structure *both[] = {base->structure, change->structure};
+    if (!both[0] && !both[1]) {
+        return;
+    }
+    outside_text(base, a);
+    outside_text(change, b);
+    tell(telling, "barriers_outside", a, b);
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; both[k] && i < both[k]->n_lines; i++) {
+            const struct kiln_structure_line *line = &both[k]->lines[i];
+            line_text(base, line, a);
+            line_text(change, line, b);
+            if (k == 0 || strcmp(a, "-") == 0) {
+                snprintf(name, sizeof(name), "structure %s:%" PRIu32, line->file, line->line);
+                tell(telling, name, a, b);
+            }
+        }
+    }
+}
+
+static int is_same_site(const struct kiln_behaviour_site *a, const struct kiln_behaviour_site *b) {
+    return a->line == b->line && !a->global == !b->global && strcmp(a->file, b->file) == 0 &&
+           strcmp(a->opcode, b->opcode) == 0;
+}
+
+// What its accesses cost: "4-way, 4 wavefronts", "8.0 sectors".
+static void site_text(const struct kiln_audit_kernel *kernel,
+        const struct kiln_behaviour_site *like, char text[TEXT]) {
+    const struct kiln_behaviour *behaviour = kernel->behaviour;
+    snprintf(text, TEXT, "-");
+    for (size_t i = 0; behaviour && !behaviour->why_not && i < behaviour->n_sites; i++) {
+        const struct kiln_behaviour_site *site = &behaviour->sites[i];
+        if (!is_same_site(site, like)) {
+            continue;
+        }
+        if (site->global) {
+            snprintf(text, TEXT, "%.4g sectors", site->sectors);
+        } else {
+            snprintf(text, TEXT, "%" PRIu32 "-way, %.4g wavefronts", site->ways, site->wavefronts);
+        }
+    }
+}
+
+static void tell_sites(struct telling *telling, const struct kiln_audit_kernel *base,
+        const struct kiln_audit_kernel *change) {
+    char a[TEXT], b[TEXT], name[2 * TEXT];
+    const struct kiln_behaviour *both[] = {base->behaviour, change->behaviour};
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; both[k] && !both[k]->why_not && i < both[k]->n_sites; i++) {
+            const struct kiln_behaviour_site *site = &both[k]->sites[i];
+            site_text(base, site, a);
+            site_text(change, site, b);
+            if (k == 0 || strcmp(a, "-") == 0) {
+                snprintf(name, sizeof(name), "simulated %s:%" PRIu32 " %s", site->file, site->line,
+                        site->opcode);
+                tell(telling, name, a, b);
+            }
+        }
+    }
+}
+
+// ---- Simulated ----------------------------------------------------------------------------------
+
 enum {
     SIMULATED = 6
 };
@@ -188,7 +280,9 @@ size_t kiln_audit_each_diff(const struct kiln_audit_kernel *base,
     tell(&telling, "limiter", or_dash(kiln_occupancy_limiter(&base->occupancy)),
             or_dash(kiln_occupancy_limiter(&change->occupancy)));
     tell_banks(&telling, base, change);
+    tell_structure(&telling, base, change);
     tell_simulated(&telling, base, change);
+    tell_sites(&telling, base, change);
     tell(&telling, "unsupported", or_dash(base->row->op->unsupported),
             or_dash(change->row->op->unsupported));
     return telling.count;

@@ -25,6 +25,11 @@ enum {
     KILN_AUDIT_UNITS = 64
 };
 void kiln_audit_units(const struct kiln_structure_line *line, char text[KILN_AUDIT_UNITS]);
+// "16 mma 16 ldmatrix": how many instructions of them; "" for none.
+enum {
+    KILN_AUDIT_COUNTS = 256
+};
+void kiln_audit_counts(const struct kiln_structure_line *line, char text[KILN_AUDIT_COUNTS]);
 // "mma", "ldmatrix" …: of enum kiln_structure_class.
 const char *kiln_audit_class_name(unsigned kind);
 // The line's text in the kernel's own source, blanks around it left out. 0: it is not there.

@@ -1,6 +1,8 @@
 // audit_structure: a kernel's structure in words: the units behind a source line, the main loop.
 #include "lab/audit_impl.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 const struct kiln_structure_loop *kiln_audit_main_loop(const struct kiln_audit_kernel *kernel) {
@@ -39,6 +41,27 @@ void kiln_audit_units(const struct kiln_structure_line *line, char text[KILN_AUD
             used += used ? 2 : 0;
             memcpy(text + used, units[i].name, len + 1);
             used += len;
+        }
+    }
+}
+
+void kiln_audit_counts(const struct kiln_structure_line *line, char text[KILN_AUDIT_COUNTS]) {
+    static const unsigned told[] = {KILN_STRUCTURE_MMA, KILN_STRUCTURE_LDMATRIX,
+            KILN_STRUCTURE_ASYNC, KILN_STRUCTURE_LD_SHARED, KILN_STRUCTURE_ST_SHARED,
+            KILN_STRUCTURE_SHUFFLE, KILN_STRUCTURE_MBARRIER, KILN_STRUCTURE_SPECIAL,
+            KILN_STRUCTURE_FLOAT, KILN_STRUCTURE_INTEGER};
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        uint32_t count = line->counts[told[i]];
+        char one[32];
+        snprintf(one, sizeof(one), "%s%" PRIu32 " %.12s", used ? " " : "", count,
+                kiln_audit_class_name(told[i]));
+        size_t len = count ? strlen(one) : 0;
+        if (used + len < KILN_AUDIT_COUNTS) {
+            memcpy(text + used, one, len);
+            used += len;
+            text[used] = '\0';
         }
     }
 }

@@ -64,24 +64,15 @@ static void put_barriers(struct kiln_buf *text, const struct kiln_audit_kernel *
 
 static void put_source_line(struct kiln_buf *text, const struct kiln_audit_kernel *kernel,
         const struct kiln_structure_line *line) {
-    static const unsigned told[] = {KILN_STRUCTURE_MMA, KILN_STRUCTURE_LDMATRIX,
-            KILN_STRUCTURE_ASYNC, KILN_STRUCTURE_LD_SHARED, KILN_STRUCTURE_ST_SHARED,
-            KILN_STRUCTURE_SHUFFLE, KILN_STRUCTURE_MBARRIER, KILN_STRUCTURE_SPECIAL,
-            KILN_STRUCTURE_FLOAT, KILN_STRUCTURE_INTEGER};
-    char units[KILN_AUDIT_UNITS];
+    char units[KILN_AUDIT_UNITS], counts[KILN_AUDIT_COUNTS];
     const char *source = NULL;
     kiln_audit_units(line, units);
     if (!units[0]) {
         return; // addresses, limits of loops, barriers: nothing that runs on one of them
     }
     put_more(text);
-    kiln_buf_printf(text, "%s:%-4" PRIu32 " %s:", line->file, line->line, units);
-    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
-        if (line->counts[told[i]]) {
-            kiln_buf_printf(
-                    text, " %" PRIu32 " %s", line->counts[told[i]], kiln_audit_class_name(told[i]));
-        }
-    }
+    kiln_audit_counts(line, counts);
+    kiln_buf_printf(text, "%s:%-4" PRIu32 " %s: %s", line->file, line->line, units, counts);
     size_t len = kiln_audit_source_line(kernel, line, &source);
     if (len > 0) {
         kiln_buf_printf(text, "  | %.*s", len < 60 ? (int)len : 60, source);

@@ -6,6 +6,7 @@ configurations as there are variants of the slot that has most; what wgmma does 
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -122,6 +123,17 @@ for tile, name in zip((32, 48), files):
         out.write("[attention.prefill]\nvariant = fap2\nFA_TKV = %d\n" % tile)
 changes = run("audit", "--diff", *files, "attention.prefill", "--simulate", "--target", "h200", "--json")["diff"][0]["changes"]
 check("a difference has what was simulated", changes.get("simulated_barriers") == ["9", "7"], changes)
+stages = {key: value for key, value in changes.items() if re.fullmatch(r"structure fap2\.cu:\d+", key)}
+check("a difference has the stages by line", len(stages) > 2 and all(a != b for a, b in stages.values()) and
+      any(re.match(r"\d+ mma \d+ ldmatrix", a) and re.match(r"\d+ mma", b) for a, b in stages.values()), changes)
+for name, text in zip(files, ("64", "32\nFA_SPAD = 4")):
+    with open(name, "w", encoding="ascii") as out:
+        out.write("[attention.prefill]\nvariant = fap1\nFA_TKV = %s\n" % text)
+changes = run("audit", "--diff", *files, "attention.prefill", "--simulate", "--target", "h200", "--json")["diff"][0]["changes"]
+sites = {key: value for key, value in changes.items() if re.fullmatch(r"simulated \S+\.cuh?:\d+ st\.shared\S*", key)}
+check("a difference has the sites by line", ["1-way, 1 wavefronts", "2-way, 2 wavefronts"] in sites.values(), changes)
+same = run("audit", "--diff", files[0], files[0], "attention.prefill", "--simulate", "--target", "h200", "--json")
+check("none without a difference", same["diff"][0]["changes"] == {}, str(same["diff"][0]["changes"]))
 cache.cleanup()
 print("%d failed" % failures)
 sys.exit(1 if failures else 0)
