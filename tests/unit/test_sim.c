@@ -168,7 +168,8 @@ static void sim_is_silent_about_mended_kernels(void **state) {
         (void)snprintf(kernel, sizeof(kernel), "%.50s", faults[i].kernel);
         memcpy(strstr(kernel, "_bad"), "_good", 6);
         assert_int_equal(kiln_sim_report_create(&report, &err), KILN_STATUS_OK);
-        assert_int_equal(run(kernel, KILN_SIM_CHECK_ALL, 2, NULL, report, &err), KILN_STATUS_OK);
+        // One thread runs both blocks, and the second finds what the first left behind.
+        assert_int_equal(run(kernel, KILN_SIM_CHECK_ALL, 1, NULL, report, &err), KILN_STATUS_OK);
         const struct kiln_sim_finding *found = NULL;
         uint32_t n = kiln_sim_findings(report, &found);
         for (uint32_t k = 0; k < n; k++) {
@@ -181,6 +182,21 @@ static void sim_is_silent_about_mended_kernels(void **state) {
         kiln_sim_report_destroy(report);
     }
     assert_int_equal(wrong, 0);
+}
+
+// An access of the whole warp is looked at as one; the thread told is the one at the address.
+static void sim_names_the_thread_at_the_address(void **state) {
+    (void)state;
+    struct kiln_err err = {0};
+    struct kiln_sim_report *report = NULL;
+    assert_int_equal(kiln_sim_report_create(&report, &err), KILN_STATUS_OK);
+    assert_int_equal(
+            run("one_writes_bad", KILN_SIM_CHECK_ALL, 1, NULL, report, &err), KILN_STATUS_OK);
+    const struct kiln_sim_finding *found = NULL;
+    assert_int_equal(kiln_sim_findings(report, &found), 1);
+    assert_int_equal(found[0].address, 4 * 40);
+    assert_int_equal(found[0].thread[0], 40);
+    kiln_sim_report_destroy(report);
 }
 
 static void sim_ends_a_launch_outside_of_memory_with_checks_off(void **state) {
@@ -219,6 +235,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(sim_finds_every_planted_fault_on_its_line),
             cmocka_unit_test(sim_is_silent_about_mended_kernels),
+            cmocka_unit_test(sim_names_the_thread_at_the_address),
             cmocka_unit_test(sim_ends_a_launch_outside_of_memory_with_checks_off),
             cmocka_unit_test(sim_gives_the_same_for_any_number_of_threads),
             cmocka_unit_test(sim_knows_checks_by_name),

@@ -237,6 +237,12 @@ static void end_block(struct sim_block *block) {
     struct sim_worker *worker = block->worker;
     if (block->shadow) {
         kiln_sim_epochs_end(block);
+        for (uint32_t w = 0; w < block->n_warps; w++) {
+            struct sim_warp *warp = &block->warps[w];
+            for (size_t n = 0; n < warp->n_copies; n++) { // never waited for
+                kiln_sim_copy_arrived(warp, &warp->copies[n], warp->copies[n].mask);
+            }
+        }
     }
     worker->executed += block->executed;
     atomic_fetch_add(&worker->run->done, 1);

@@ -12,7 +12,8 @@
 
 struct sim_cells {        // of words, or of bytes
     uint32_t *writer;     // epoch << 5 | warp; SIM_ARRIVES | ...: cp.async under way
-    uint32_t *atomics;    // epoch in which it was written, by nothing but atomics; or 0
+    uint32_t *atomics;    // epoch in which it was written, by nothing but atomics (high bit: of
+                          // several warps); or 0
     uint32_t *epoch[2];   // by parity of an epoch: the last in which it was read,
     uint32_t *readers[2]; // and by which warps
 };
@@ -40,7 +41,7 @@ void kiln_sim_shadow_written(struct sim_shadow *shadow, uint32_t from, uint32_t 
 void kiln_sim_epoch_ends(struct sim_block *block, uint32_t warps);
 // The block is over: what the last barrier ordered is known.
 void kiln_sim_epochs_end(struct sim_block *block);
-// Data of a cp.async is there for its own lanes.
+// Data of a cp.async is there for its own lanes. A block that ends waits for what is under way.
 void kiln_sim_copy_arrived(struct sim_warp *warp, const struct sim_copy *copy, uint32_t lanes);
 
 #endif

@@ -11,6 +11,8 @@
 #define ARRIVES    UINT32_C(0x80000000) // | warp: data of a cp.async is under way
 #define SPLIT      UINT32_C(0x7fffffff) // the bytes have cells of their own
 #define LAST_EPOCH UINT32_C(0x3fffff0)
+#define SEVERAL    UINT32_C(0x80000000) // | epoch: atomics of more warps than the last writer
+#define OTHERS     (SIM_WARPS + 1)      // for one warp's number: more than one, not known which
 
 enum {
     CELL_ARRAYS = 6,
@@ -81,7 +83,8 @@ struct look { // at cells, by one lane
     struct sim_shadow *shadow;
     uint32_t mine; // epoch << 5 | warp
     int lane, kind;
-    int told; // a finding of each kind once a lane is enough
+    uint32_t at, bytes; // where lane 0 begins and what each has, of a contiguous access; or 0
+    int told;           // a finding of each kind once a lane is enough
 };
 
 static void tell(struct look *look, enum kiln_sim_check check, uint32_t byte, const char *what,
@@ -91,11 +94,13 @@ static void tell(struct look *look, enum kiln_sim_check check, uint32_t byte, co
     }
     look->told |= 1 << check;
     char whom[48] = "";
-    if (other < SIM_WARPS) {
+    if (other == OTHERS) {
+        snprintf(whom, sizeof(whom), " other warps");
+    } else if (other < SIM_WARPS) {
         snprintf(whom, sizeof(whom), " warp %u", other);
     }
-    kiln_sim_note(
-            look->warp, look->op, check, look->lane, KILN_PTX_SHARED, byte, 1, "%s%s", what, whom);
+    int lane = look->bytes ? (int)((byte - look->at) / look->bytes) : look->lane;
+    kiln_sim_note(look->warp, look->op, check, lane, KILN_PTX_SHARED, byte, 1, "%s%s", what, whom);
 }
 
 static void mark_needed(struct sim_block *block) {
@@ -112,30 +117,39 @@ static void judge(struct look *look, const struct sim_cells *cells, size_t at, u
     uint32_t writer = cells->writer[at], epoch = shadow->epoch, warp = look->mine & 31;
     uint32_t now = epoch & 1, others = ~(1u << warp);
     int writes = (look->kind & SIM_WRITES) != 0, atomic = (look->kind & SIM_ATOMIC) != 0;
-    int both_atomic = atomic && cells->atomics[at] == epoch;
+    uint32_t atomics = cells->atomics[at];
+    int both_atomic = atomic && (atomics & ~SEVERAL) == epoch;
+    // The last writer may be this warp, and others' atomics have gone before.
+    uint32_t wrote = (writer & 31) != warp          ? writer & 31
+                     : atomics == (epoch | SEVERAL) ? OTHERS
+                                                    : warp;
     if (writer & ARRIVES && writer != SPLIT) {
         tell(look, KILN_SIM_CHECK_ASYNC, byte,
                 writes ? "written while a cp.async to it is under way, of"
                        : "read before the wait for its cp.async, of",
                 writer & 31);
+        if (shadow->advise && (writer & 31) != warp) {
+            mark_needed(look->warp->block); // with the wait in its place it orders this
+        }
         return;
     }
     int written = writer >> 5 >= shadow->first;
     if (!written && look->kind & SIM_READS) {
         tell(look, KILN_SIM_CHECK_UNINIT_SHARED, byte, "nobody wrote it", SIM_WARPS);
     }
-    if (written && writer >> 5 == epoch && (writer & 31) != warp && !both_atomic) {
+    if (written && writer >> 5 == epoch && wrote != warp && !both_atomic) {
         tell(look, KILN_SIM_CHECK_RACE, byte,
                 writes ? "written, with no barrier between, also by"
                        : "read, with no barrier since it was written by",
-                writer & 31);
+                wrote);
     }
     if (writes && cells->epoch[now][at] == epoch && cells->readers[now][at] & others) {
         tell(look, KILN_SIM_CHECK_RACE, byte, "written, with no barrier since it was read by",
                 (uint32_t)__builtin_ctz(cells->readers[now][at] & others));
     }
     if (shadow->advise) {
-        int after_write = written && writer >> 5 == epoch - 1 && (writer & 31) != warp;
+        int after_write = written && writer >> 5 == epoch - 1 &&
+                          ((writer & 31) != warp || atomics == ((epoch - 1) | SEVERAL));
         int after_read =
                 writes && cells->epoch[!now][at] == epoch - 1 && cells->readers[!now][at] & others;
         // After an atomic others may follow in this epoch, and see its write alone.
@@ -156,10 +170,15 @@ static void enter_cell(const struct look *look, struct sim_cells *cells, size_t 
         cells->epoch[now][at] = epoch;
     }
     if (look->kind & SIM_WRITES) {
-        int plain_before = cells->writer[at] >> 5 == epoch && cells->atomics[at] != epoch;
+        uint32_t atomics = cells->atomics[at], writer = cells->writer[at];
+        int atomic_before = (atomics & ~SEVERAL) == epoch;
+        int plain_before = writer >> 5 == epoch && !atomic_before;
+        int other_before = atomic_before && (atomics & SEVERAL || (writer ^ look->mine) & 31);
         cells->writer[at] = look->kind & SIM_ASYNC ? ARRIVES | (look->mine & 31) : look->mine;
         // One write that is none, and the others' atomics race with it.
-        cells->atomics[at] = look->kind & SIM_ATOMIC && !plain_before ? epoch : 0;
+        cells->atomics[at] = !(look->kind & SIM_ATOMIC) || plain_before ? 0
+                             : other_before                             ? epoch | SEVERAL
+                                                                        : epoch;
     }
 }
 
@@ -261,13 +280,13 @@ static void enter_reads(const struct look *look, uint32_t word, uint32_t n) {
 }
 
 static void look_at_words(struct look *look, uint32_t word, uint32_t n) {
-    int plain = !(look->kind & SIM_ATOMIC);
+    // What atomics have written in this epoch is looked at by the slow way.
+    int plain = !(look->kind & SIM_ATOMIC) && look->shadow->atomic_epoch != look->shadow->epoch;
     if (plain && look->kind & SIM_READS && quiet_read(look, word, n)) {
         enter_reads(look, word, n);
         return;
     }
-    if (plain && look->kind & SIM_WRITES && look->shadow->atomic_epoch != look->shadow->epoch &&
-            quiet_write(look, word, n)) {
+    if (plain && look->kind & SIM_WRITES && quiet_write(look, word, n)) {
         uint32_t value = look->kind & SIM_ASYNC ? ARRIVES | (look->mine & 31) : look->mine;
         uint32_t *writer = look->shadow->word.writer + word;
         for (uint32_t i = 0; i < n; i++) {
@@ -313,7 +332,9 @@ void kiln_sim_watch_shared(
         shadow->atomic_epoch = shadow->epoch;
     }
     if (access->contiguous && (access->at[0] & 3) == 0) {
-        look_at_range(&look, (uint32_t)access->at[0], SIM_LANES * access->bytes);
+        look.at = (uint32_t)access->at[0];
+        look.bytes = access->bytes;
+        look_at_range(&look, look.at, SIM_LANES * access->bytes);
         return;
     }
     uint32_t last = UINT32_MAX;

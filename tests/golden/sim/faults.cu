@@ -234,6 +234,49 @@ KERNEL(counts_over_zeros_good) {
     out[AT] = counts[threadIdx.x % 4];
 }
 
+KERNEL(one_writes_bad) {
+    __shared__ float row[128];
+    row[threadIdx.x] = in[AT];
+    __syncthreads();
+    if (threadIdx.x == 3) {
+        row[40] = 0;
+    }
+    out[AT] = row[threadIdx.x]; // fault: race
+}
+KERNEL(one_writes_good) {
+    __shared__ float row[128];
+    row[threadIdx.x] = in[AT];
+    __syncthreads();
+    if (threadIdx.x == 3) {
+        row[40] = 0;
+    }
+    __syncthreads();
+    out[AT] = row[threadIdx.x];
+}
+KERNEL(last_counter_reads_bad) { // the reader's own atomic is the last, others' went before
+    __shared__ int count;
+    if (threadIdx.x == 0) {
+        count = 0;
+    }
+    __syncthreads();
+    atomicAdd(&count, 1);
+    if (threadIdx.x == 127) {
+        out[AT] = count; // fault: race
+    }
+}
+KERNEL(last_counter_reads_good) {
+    __shared__ int count;
+    if (threadIdx.x == 0) {
+        count = 0;
+    }
+    __syncthreads();
+    atomicAdd(&count, 1);
+    __syncthreads();
+    if (threadIdx.x == 127) {
+        out[AT] = count;
+    }
+}
+
 // ---- Unwritten memory ---------------------------------------------------------------------------
 KERNEL(unwritten_shared_bad) {
     __shared__ float row[128];
@@ -353,6 +396,25 @@ KERNEL(copy_over_good) {
     row[threadIdx.x] = 1;
     __syncthreads();
     out[AT] = row[127 - threadIdx.x];
+}
+KERNEL(copy_never_awaited_bad) {
+    __shared__ float row[128];
+    row[threadIdx.x] = in[AT];
+    __syncthreads();
+    out[AT] = row[127 - threadIdx.x];
+    __syncthreads();
+    COPY(row + threadIdx.x, in + AT);
+    COMMIT;
+    out[AT] += row[threadIdx.x]; // fault: async
+}
+KERNEL(copy_never_awaited_good) { // the next block is not to hear of it
+    __shared__ float row[128];
+    row[threadIdx.x] = in[AT];
+    __syncthreads();
+    out[AT] = row[127 - threadIdx.x];
+    __syncthreads();
+    COPY(row + threadIdx.x, in + AT);
+    COMMIT;
 }
 KERNEL(copy_past_bad) {
     __shared__ float row[128];
