@@ -46,6 +46,11 @@ static const char *default_device(const struct audit_run *run) {
 static enum kiln_status gather(
         struct audit_run *run, struct side *side, const char *change, struct kiln_err *err) {
     struct kiln_common common = run->common;
+    if (run->targets && strcmp(common.device, "auto") != 0) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "kiln audit: --device %s and --target %s: one of the two", common.device,
+                run->targets);
+    }
     if (change) {
         if (common.configs.count ==
                 sizeof(common.configs.items) / sizeof(common.configs.items[0])) {

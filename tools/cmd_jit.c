@@ -245,6 +245,11 @@ static enum kiln_status gather(struct jit_run *run, struct kiln_err *err) {
                 "kiln jit: --device cpu: its kernels are functions of the plugins, there is "
                 "nothing to compile; `kiln audit --device cpu` shows them");
     }
+    if (run->targets && strcmp(run->common.device, "auto") != 0) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "kiln jit: --device %s and --target %s: one of the two", run->common.device,
+                run->targets);
+    }
     return kiln_kernel_set_make(&run->set, &params, err);
 }
 

@@ -168,6 +168,9 @@ def planted(command, variant, *more, **geometry):
 
 def planted_cases():
     for command in ("audit", "jit"):
+        result = planted(command, "lab_legacy", "--device", "sim")
+        check("%s: --device and --target" % command, result.returncode == 2 and
+              "--device sim and --target gb10: one of the two" in result.stderr, result.stderr)
         result = planted(command, "lab_legacy", "--json")
         row = json.loads(result.stdout or '{"kernels": [{}]}')["kernels"][0]
         got = [row.get(key) for key in ("smem_requested", "smem_layout", "smem_over", "blocks_per_sm",
