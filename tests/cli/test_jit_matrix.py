@@ -17,7 +17,7 @@ TARGETS = "sm_75,sm_80,sm_86,sm_89,sm_90a,sm_100,sm_120,sm_121"
 INT8 = ["mmq", "mmq_async", "mmq_expand"]
 
 
-def matrix(cache, *args):
+def matrix(cache, *args, everywhere=False):
     result = subprocess.run([kiln, "jit", *args, "--target", TARGETS, "--json"], capture_output=True, text=True,
                             env=dict(os.environ, KILN_CACHE_DIR=cache))
     if result.returncode == 4 and "is not here" in result.stderr:
@@ -30,6 +30,7 @@ def matrix(cache, *args):
               or "%s registers, %s bytes spilled" % (row["registers"], row["spill_bytes"]))
     compiled = [row for row in rows if not row.get("unsupported")]
     assert result.returncode == 0, result.stderr
+    assert not everywhere or len(compiled) == len(rows), "a default does not run on every target"
     bad = [row for row in compiled if row.get("spill_bytes", -1) != 0]
     assert not bad, "spills: %s" % [(row["target"], row["slot"], row["variant"], row["kernel"], row["spill_bytes"])
                                     for row in bad]
@@ -37,7 +38,7 @@ def matrix(cache, *args):
 
 
 def check(cache):
-    compiled = matrix(cache)
+    compiled = matrix(cache, everywhere=True)
     assert {row["target"] for row in compiled} == set(TARGETS.split(",")), "a target has no kernel at all"
     assert len(compiled) >= 8 * 8, "only %d kernels" % len(compiled)
     for variant in INT8:
