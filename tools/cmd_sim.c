@@ -110,12 +110,26 @@ static const char *kernel_name(const char *at, size_t *len) {
     return NULL;
 }
 
+// Comments become blanks, so that no kernel is looked for in them. Strings are no concern here.
+static void blank_comments(char *text) {
+    for (char *at = text; *at; at++) {
+        int line = at[0] == '/' && at[1] == '/', block = at[0] == '/' && at[1] == '*';
+        if (line) {
+            memset(at, ' ', strcspn(at, "\n"));
+        } else if (block) {
+            const char *end = strstr(at + 2, "*/");
+            memset(at, ' ', end ? (size_t)(end + 2 - at) : strlen(at));
+        }
+    }
+}
+
 // Without --entry a source with one kernel says which.
 static enum kiln_status only_entry(struct sim_run *run, struct kiln_err *err) {
     char *text;
     size_t size, len, n = 0;
     struct kiln_buf names = {0};
     KILN_TRY(kiln_file_read(run->file, MAX_SOURCE, &text, &size, err));
+    blank_comments(text);
     for (const char *at = text; (at = strstr(at, "__global__")) != NULL; at++) {
         const char *name = kernel_name(at, &len);
         if (name) {
@@ -129,10 +143,12 @@ static enum kiln_status only_entry(struct sim_run *run, struct kiln_err *err) {
     }
     enum kiln_status status =
             run->found ? KILN_STATUS_OK
+            : n == 0   ? kiln_err_set(err, KILN_STATUS_FILE,
+                                 "%s: has no kernel, a function with __global__", run->file)
             : n == 1   ? kiln_err_nomem(err, "the kernel's name")
                        : kiln_err_set(err, KILN_STATUS_USAGE,
                                  "%s: which kernel is to run is not said; --entry names one of: %s",
-                                 run->file, n ? names.data : "(it has none)");
+                                 run->file, names.data);
     kiln_buf_finish(&names);
     return status;
 }

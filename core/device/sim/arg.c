@@ -351,6 +351,13 @@ static enum kiln_status bind_one(struct kiln_sim *sim, const struct kiln_ptx_par
                 "--arg %s: parameter %zu (%s) has %u bytes, this has %u%s", arg->text, number_of,
                 param->name, param->bytes, wanted, arg->is_buffer ? " (an address)" : "");
     }
+    // Of one size, but read as another number altogether: 2 as a float is 2.8e-45.
+    int real = param->type == KILN_PTX_F32 || param->type == KILN_PTX_F64;
+    if (real && !arg->is_buffer && (arg->text[0] == 'i' || arg->text[0] == 'u')) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "--arg %s: parameter %zu (%s) is a float: f%u:… is meant", arg->text, number_of,
+                param->name, 8 * param->bytes);
+    }
     if (!arg->is_buffer) {
         memcpy(params + param->offset, arg->value, arg->value_bytes);
         return KILN_STATUS_OK;

@@ -362,6 +362,16 @@ static enum kiln_status check_shape(
             return kiln_err_set(err, KILN_STATUS_USAGE,
                     "sim: kernel %s: grid and block must be at least 1 in each direction", name);
         }
+        // What every GPU has; only x of a grid goes further.
+        uint32_t deepest = axis == 2 ? 64 : 1024, widest = axis == 0 ? INT32_MAX : 65535;
+        if (launch->block[axis] > deepest || launch->grid[axis] > widest) {
+            int is_block = launch->block[axis] > deepest;
+            return kiln_err_set(err, KILN_STATUS_USAGE,
+                    "sim: kernel %s: a %s of %u in %c; it takes at most %u there", name,
+                    is_block ? "block" : "grid",
+                    is_block ? launch->block[axis] : launch->grid[axis], "xyz"[axis],
+                    is_block ? deepest : widest);
+        }
         threads *= launch->block[axis] < 2048 ? launch->block[axis] : 2048;
         blocks *= launch->grid[axis] < UINT32_C(1) << 31 ? launch->grid[axis] : UINT32_C(1) << 31;
         if (blocks >= UINT32_MAX) {
