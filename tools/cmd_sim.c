@@ -123,32 +123,53 @@ static void blank_comments(char *text) {
     }
 }
 
+// A macro's definition: the names are where it is used, which only the compiler knows.
+static int in_directive(const char *text, const char *at) {
+    while (at > text && at[-1] != '\n') {
+        at--;
+    }
+    return at[strspn(at, " \t")] == '#';
+}
+
 // Without --entry a source with one kernel says which.
 static enum kiln_status only_entry(struct sim_run *run, struct kiln_err *err) {
     char *text;
     size_t size, len, n = 0;
+    int macros = 0;
     struct kiln_buf names = {0};
     KILN_TRY(kiln_file_read(run->file, MAX_SOURCE, &text, &size, err));
     blank_comments(text);
     for (const char *at = text; (at = strstr(at, "__global__")) != NULL; at++) {
         const char *name = kernel_name(at, &len);
-        if (name) {
+        int macro = in_directive(text, at);
+        macros |= macro;
+        if (name && !macro) {
             kiln_buf_printf(&names, "%s%.*s", n++ ? ", " : "", (int)len, name);
         }
     }
     kiln_free(text);
-    if (n == 1) {
+    if (n == 1 && !macros) {
         run->found = kiln_strdup(names.data);
         run->entry = run->found;
     }
-    enum kiln_status status =
-            run->found ? KILN_STATUS_OK
-            : n == 0   ? kiln_err_set(err, KILN_STATUS_FILE,
-                                 "%s: has no kernel, a function with __global__", run->file)
-            : n == 1   ? kiln_err_nomem(err, "the kernel's name")
-                       : kiln_err_set(err, KILN_STATUS_USAGE,
-                                 "%s: which kernel is to run is not said; --entry names one of: %s",
-                                 run->file, names.data);
+    enum kiln_status status;
+    if (run->found) {
+        status = KILN_STATUS_OK;
+    } else if (macros) {
+        status = kiln_err_set(err, KILN_STATUS_USAGE,
+                "%s: which kernel is to run is not said, and a macro writes kernels there; --entry "
+                "names one",
+                run->file);
+    } else if (n == 0) {
+        status = kiln_err_set(
+                err, KILN_STATUS_FILE, "%s: has no kernel, a function with __global__", run->file);
+    } else if (n == 1) {
+        status = kiln_err_nomem(err, "the kernel's name");
+    } else {
+        status = kiln_err_set(err, KILN_STATUS_USAGE,
+                "%s: which kernel is to run is not said; --entry names one of: %s", run->file,
+                names.data);
+    }
     kiln_buf_finish(&names);
     return status;
 }
