@@ -134,7 +134,7 @@ static int in_directive(const char *text, const char *at) {
 // Without --entry a source with one kernel says which.
 static enum kiln_status only_entry(struct sim_run *run, struct kiln_err *err) {
     char *text;
-    size_t size, len, n = 0;
+    size_t size, len = 0, n = 0;
     int macros = 0;
     struct kiln_buf names = {0};
     KILN_TRY(kiln_file_read(run->file, MAX_SOURCE, &text, &size, err));
