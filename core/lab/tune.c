@@ -619,8 +619,12 @@ static enum kiln_status frame(
 
 static enum kiln_status open_context(struct sweep *sweep, struct kiln_err *err) {
     const struct kiln_device *d = &sweep->tune->device.desc;
-    char *device = kiln_asprintf("%s %s, %d units, L2 %" PRIu64 " bytes", d->name, d->target,
-            (int)d->sm_count, d->l2_bytes);
+    char cpu[128] = ""; // "cpu" and "sim" are as fast as the processor that they run on
+    if (strncmp(sweep->tune->id, "cuda", 4) != 0) {
+        kiln_host_cpu_name(cpu, sizeof(cpu));
+    }
+    char *device = kiln_asprintf("%s %s, %d units, L2 %" PRIu64 " bytes%s%s", d->name, d->target,
+            (int)d->sm_count, d->l2_bytes, cpu[0] ? ", " : "", cpu);
     char *problem = kiln_asprintf("%s %s", sweep->params->slot, sweep->problem->name);
     char *version = kiln_asprintf("%s, method %d", sweep->params->version, (int)METHOD);
     enum kiln_status status = KILN_STATUS_NOMEM;

@@ -200,6 +200,11 @@ def stores(folder):
     for i, shard in enumerate(shards):
         problem = document("shard %d" % i, run(*LAB, "--json", "--store", shard, "--shard", "%d/2" % (i + 1), *space))
         check("shard %d: its half, no final" % i, problem["measured"] == 2 and not problem["final"], problem)
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    with sqlite3.connect(shards[0]) as database:
+        devices = [row[0] for row in database.execute("SELECT DISTINCT device FROM context")]
+    check("shard: results belong to this processor", not models or all(models[0] in name for name in devices), devices)
     merged = run("tune", "merge", *shards, "--store", os.path.join(folder, "tune.db"))
     check("merge: two of each", merged.returncode == 0 and merged.stdout.count(": 2 results") == 2, merged.stdout)
     refused = run("tune", "merge", shards[0], "--store", folder)
