@@ -198,7 +198,7 @@ static int rope_shape(int full, uint32_t i, struct kiln_parity_shape *shape) {
     if (i >= (full ? 16u : 11u)) {
         return 0;
     }
-    int fills = i == 8 || i == 10; // a device: a warp may take several heads
+    int fills = i == 8 || i == 10; // a device
     int64_t m = fills ? 1000 : 1 + (int64_t)i * (full ? 9 : 3);
     *shape = (struct kiln_parity_shape){.fill = i % 4 == 3   ? KILN_FILL_MASKED
                                                 : i % 4 == 1 ? KILN_FILL_EDGES

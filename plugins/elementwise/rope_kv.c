@@ -1,13 +1,9 @@
-// rope_kv: schema and plan of the slot rope_kv: a warp a head or several.
+// rope_kv: schema and plan of the slot rope_kv: one warp a head.
 #include "ew_plan.h"
 
 #include <stdio.h>
 
-EW_THREADS(threads, 128, "threads a block, a warp a head or several", 0);
-
-enum {
-    BLOCKS_SM = 16
-};
+EW_THREADS(threads, 128, "threads a block, one warp a head", 0);
 
 struct operands {
     const struct kiln_tensor *q, *k, *v, *q_norm, *k_norm, *freqs, *positions, *out, *k_cache,
@@ -99,18 +95,6 @@ static void count_work(
                             kv * (double)found->v_cache->strides[0];
 }
 
-// With many rows a warp takes several heads, which share the angles; with few, or where a warp has
-// a norm to sum first, one. BLOCKS_SM a multiprocessor are enough to fill it.
-static uint32_t blocks_a_row(const struct ew_rope_args *args, const struct operands *found,
-        const struct kiln_device *device, int32_t warps) {
-    int64_t most = gpu_blocks(args->heads + 2ll * args->kv_heads, warps);
-    if (found->q_norm || found->k_norm) {
-        return (uint32_t)most;
-    }
-    int64_t fill = gpu_blocks((int64_t)device->sm_count * BLOCKS_SM, args->rows);
-    return (uint32_t)(fill < most ? fill : most);
-}
-
 static int32_t plan_rope_kv(void *instance, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
         struct kiln_plan *plan) {
@@ -134,7 +118,8 @@ static int32_t plan_rope_kv(void *instance, const struct kiln_problem *problem,
     }
     gpu_launch_bytes(&launch, &args, sizeof(args));
     launch.record.grid[0] = (uint32_t)args.rows;
-    launch.record.grid[1] = blocks_a_row(&args, &found, device, threads_a_block / 32);
+    launch.record.grid[1] =
+            (uint32_t)gpu_blocks(args.heads + 2ll * args.kv_heads, threads_a_block / 32);
     count_work(&launch.record, &args, &found);
     launch.record.sum_order = "rope_kv:norm:f32:l32";
     return gpu_launch_submit(&launch, &request);
@@ -153,7 +138,7 @@ static const struct kiln_kernel *const kernels[] = {&ew_kernel_rope_kv};
 const struct kiln_variant ew_variant_rope_kv = {.struct_size = sizeof(struct kiln_variant),
         .devices = KILN_DEVICE_CUDA,
         .name = "rope_kv",
-        .help = "a warp a head or several: norm, rotation, cache; f16 or f32 caches",
+        .help = "one warp a head: norm, rotation, cache; f16 or f32 caches",
         .slots = slots,
         .params = threads_list,
         .kernels = kernels,
