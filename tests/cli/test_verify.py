@@ -55,7 +55,7 @@ else:
         r"FA_TQ=16 FA_TKV=4: m=1 k=1: tiles\.cu:13: bounds: .* up to byte 260 of shared memory", result.stdout), result)
     result = verify(os.path.join(shipped, "elementwise/elementwise.so"))
     check("a plugin of kiln's own", result.returncode == 0 and "0 declined, 0 refused" in result.stdout and
-          "'rms' for norm on sim:sm_80, THREADS=32: 2 calls" in result.stdout, result)
+          "'rms' for norm on sim:sm_80, THREADS=32 THREADS_MANY=128: 2 calls" in result.stdout, result)
 cache.cleanup()
 print("%d failed" % failures)
 sys.exit(1 if failures else 0)
