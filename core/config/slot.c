@@ -54,6 +54,19 @@ const char *kiln_op_name(enum kiln_op_kind op) {
     return found ? found->name : NULL;
 }
 
+uint32_t kiln_op_kind(const char *name, size_t len) {
+    for (size_t i = 0; i < N_OPS; i++) {
+        if (strlen(ops[i].name) == len && memcmp(ops[i].name, name, len) == 0) {
+            return (uint32_t)ops[i].kind;
+        }
+    }
+    return 0;
+}
+
+uint32_t kiln_op_kind_of(const char *name) {
+    return kiln_op_kind(name, strcspn(name, ".:"));
+}
+
 void kiln_slot_name(char name[KILN_SLOT_NAME_MAX], enum kiln_op_kind op, uint32_t dtype,
         enum kiln_phase phase) {
     const struct slot_op *found = find_op(op);

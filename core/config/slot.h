@@ -24,6 +24,12 @@ KILN_MUST_CHECK enum kiln_status kiln_slot_check(
 // "embed", "norm", "matmul" …; NULL when it is none.
 const char *kiln_op_name(enum kiln_op_kind op);
 
+// The op of this name, len bytes of it; 0 when it is none.
+uint32_t kiln_op_kind(const char *name, size_t len);
+
+// The op that the name of a slot, or an entry of `follows`, begins with: up to "." or ":".
+uint32_t kiln_op_kind_of(const char *name);
+
 // Whether some slot is named by both, part by part: a part "*" on either side stands for any.
 int kiln_slot_overlap(const char *a, const char *b);
 

@@ -155,19 +155,10 @@ static enum kiln_status read_operand(
 
 // ---- Ops ----------------------------------------------------------------------------------------
 
-static uint32_t kind_of(const char *name) {
-    for (int kind = KILN_OP_EMBED; name && kind <= KILN_OP_ARGMAX; kind++) {
-        const char *known = kiln_op_name((enum kiln_op_kind)kind);
-        if (known && strcmp(known, name) == 0) {
-            return (uint32_t)kind;
-        }
-    }
-    return 0;
-}
-
 static enum kiln_status read_op(
         const struct reading *r, const json_t *one, uint32_t index, struct kiln_op *op) {
     const json_t *operands = json_object_get(one, "operands");
+    const char *kind = json_string_value(json_object_get(one, "kind"));
     size_t count = json_array_size(operands);
     struct kiln_arena *arena = &r->captured->arena;
     if (count < 1 || count > MAX_OPERANDS) {
@@ -179,7 +170,7 @@ static enum kiln_status read_op(
         return kiln_err_nomem(r->err, "a capture");
     }
     *op = (struct kiln_op){.struct_size = sizeof(*op),
-            .kind = kind_of(json_string_value(json_object_get(one, "kind"))),
+            .kind = kind ? kiln_op_kind(kind, strlen(kind)) : 0,
             .role = text_of(r, one, "role"),
             .operands = pointers,
             .n_operands = (uint32_t)count,

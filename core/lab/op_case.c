@@ -577,17 +577,6 @@ static void make_op(struct maker *mk, uint32_t dtype) {
 }
 
 // ---- The whole ----------------------------------------------------------------------------------
-static uint32_t kind_of(const char *name) {
-    size_t len = strcspn(name, ".:");
-    for (int op = KILN_OP_EMBED; op <= KILN_OP_ARGMAX; op++) {
-        const char *known = kiln_op_name((enum kiln_op_kind)op);
-        if (known && strlen(known) == len && memcmp(known, name, len) == 0) {
-            return (uint32_t)op;
-        }
-    }
-    return 0;
-}
-
 static int is_decode(const char *slot) {
     size_t len = strlen(slot);
     return len > 7 && strcmp(slot + len - 7, ".decode") == 0;
@@ -598,7 +587,7 @@ static uint32_t slot_dtype(const char *slot, uint32_t otherwise) {
     char name[KILN_SLOT_NAME_MAX];
     const char *dot = strchr(slot, '.');
     size_t len = dot ? strcspn(dot + 1, ".") : 0;
-    if (len == 0 || len >= sizeof(name) || kind_of(slot) != KILN_OP_MATMUL) {
+    if (len == 0 || len >= sizeof(name) || kiln_op_kind_of(slot) != KILN_OP_MATMUL) {
         return otherwise == KILN_SHAPE_F32 ? (uint32_t)KILN_DTYPE_F32
                : otherwise                 ? otherwise
                                            : (uint32_t)KILN_DTYPE_Q4_K;
@@ -610,7 +599,7 @@ static uint32_t slot_dtype(const char *slot, uint32_t otherwise) {
 }
 
 static void fill_defaults(struct kiln_shape *s, const char *slot) {
-    uint32_t kind = kind_of(slot);
+    uint32_t kind = kiln_op_kind_of(slot);
     int decode = is_decode(slot) || kind == KILN_OP_ARGMAX;
     int attends = kind == KILN_OP_ATTENTION || kind == KILN_OP_ROPE_KV;
     int words = kind == KILN_OP_EMBED || kind == KILN_OP_ARGMAX;
@@ -727,12 +716,12 @@ static enum kiln_status make_ops(struct maker *mk, const char *slot) {
             return kiln_err_nomem(mk->err, "a problem");
         }
         mk->made->op = (struct kiln_op){.struct_size = sizeof(struct kiln_op),
-                .kind = kind_of(name),
-                .role = role                                  ? role
-                        : kind_of(name) == KILN_OP_MATMUL     ? "ffn_up"
-                        : kind_of(name) == KILN_OP_NORM       ? "attn_norm"
-                        : kind_of(name) == KILN_OP_ACTIVATION ? "activation"
-                                                              : "",
+                .kind = kiln_op_kind_of(name),
+                .role = role                                          ? role
+                        : kiln_op_kind_of(name) == KILN_OP_MATMUL     ? "ffn_up"
+                        : kiln_op_kind_of(name) == KILN_OP_NORM       ? "attn_norm"
+                        : kiln_op_kind_of(name) == KILN_OP_ACTIVATION ? "activation"
+                                                                      : "",
                 .operands = mk->made->list};
         ops[mk->index] = &mk->made->op;
         c->problem.n_ops = mk->index + 1;

@@ -217,19 +217,8 @@ enum {
     ATTENDS = 1u << KILN_OP_ATTENTION | 1u << KILN_OP_ROPE_KV
 };
 
-static uint32_t kind_of(const char *name) {
-    size_t len = strcspn(name, ".:");
-    for (int op = KILN_OP_EMBED; op <= KILN_OP_ARGMAX; op++) {
-        const char *known = kiln_op_name((enum kiln_op_kind)op);
-        if (known && strlen(known) == len && memcmp(known, name, len) == 0) {
-            return (uint32_t)op;
-        }
-    }
-    return 0;
-}
-
 static void add_reads(struct reads *reads, const char *name, int first, int alone) {
-    uint32_t kind = kind_of(name);
+    uint32_t kind = kiln_op_kind_of(name);
     reads->ops |= 1u << kind;
     reads->n |= kind == KILN_OP_MATMUL || kind == KILN_OP_EMBED || kind == KILN_OP_ARGMAX;
     // Ops behind another one have its columns.
@@ -259,7 +248,7 @@ static struct reads reads_of(const char *slot, const struct kiln_variant *varian
         reads.heads |= role && (strcmp(role, ":attn_k") == 0 || strcmp(role, ":attn_v") == 0);
         reads.last |= role && (strcmp(role, ":attn_v") == 0 || strcmp(role, ":ffn_up") == 0);
     }
-    if (kind_of(slot) == KILN_OP_MATMUL) {
+    if (kiln_op_kind_of(slot) == KILN_OP_MATMUL) {
         reads.weight = 0; // the slot names it
     }
     for (uint32_t i = 0; variant && i < variant->n_ios; i++) {

@@ -290,23 +290,13 @@ static enum kiln_status check_slots(
     return KILN_STATUS_OK;
 }
 
-static int is_op_name(const char *name, size_t len) {
-    for (int op = KILN_OP_EMBED; op <= KILN_OP_ARGMAX; op++) {
-        const char *known = kiln_op_name((enum kiln_op_kind)op);
-        if (known && strlen(known) == len && memcmp(known, name, len) == 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static enum kiln_status check_follows(
         struct import *import, const struct kiln_variant *variant, struct kiln_err *err) {
     KILN_TRY(check_strings("follows", variant->follows, variant->n_follows, err));
     for (uint32_t i = 0; i < variant->n_follows; i++) {
         const char *entry = variant->follows[i];
         const char *colon = strchr(entry, ':');
-        if (!is_op_name(entry, colon ? (size_t)(colon - entry) : strlen(entry))) {
+        if (!kiln_op_kind(entry, colon ? (size_t)(colon - entry) : strlen(entry))) {
             import->unknown = 1;
             return kiln_err_set(err, KILN_STATUS_FILE,
                     "follows: '%.64s' names no op; write \"op\" or \"op:role\", as in "

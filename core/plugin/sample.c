@@ -284,18 +284,6 @@ static void add_operands(struct sample *sample) {
     }
 }
 
-// The kind of the op that `name` begins with; the rest of the name is for the caller.
-static uint32_t op_kind(const char *name) {
-    size_t len = strcspn(name, ".:");
-    for (int op = KILN_OP_EMBED; op <= KILN_OP_ARGMAX; op++) {
-        const char *known = kiln_op_name((enum kiln_op_kind)op);
-        if (known && strlen(known) == len && memcmp(known, name, len) == 0) {
-            return (uint32_t)op;
-        }
-    }
-    return 0;
-}
-
 static uint32_t weight_type(const char *slot) {
     char name[KILN_SLOT_NAME_MAX] = "";
     const char *dot = strchr(slot, '.');
@@ -316,7 +304,7 @@ static struct kiln_op *make_op(struct sample *sample, const char *name, const ch
         return NULL;
     }
     *op = (struct kiln_op){.struct_size = sizeof(*op),
-            .kind = op_kind(name),
+            .kind = kiln_op_kind_of(name),
             .role = role,
             .operands = operands,
             .activation = KILN_ACTIVATION_SILU,

@@ -25,6 +25,12 @@ static void slot_names_have_the_parts_of_their_op(void **state) {
     assert_string_equal(kiln_op_name(KILN_OP_ARGMAX), "argmax");
     uint32_t none = 99;
     assert_null(kiln_op_name((enum kiln_op_kind)none));
+    assert_int_equal(kiln_op_kind("rope_kv", 7), KILN_OP_ROPE_KV);
+    assert_int_equal(kiln_op_kind("rope_kv", 4), 0);
+    assert_int_equal(kiln_op_kind("matmul.q4_K.decode", strlen("matmul.q4_K.decode")), 0);
+    assert_int_equal(kiln_op_kind_of("matmul.q4_K.decode"), KILN_OP_MATMUL);
+    assert_int_equal(kiln_op_kind_of("norm:ffn_norm"), KILN_OP_NORM);
+    assert_int_equal(kiln_op_kind_of("normal"), 0);
 }
 
 static void slot_accepts_every_slot(void **state) {
