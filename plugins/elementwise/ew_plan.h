@@ -6,17 +6,21 @@
 
 #include "ew_args.cuh.h" // kernels_src/elementwise/ew_args.cuh, copied by the build
 
-// The parameter THREADS of a variant. flags: enum kiln_param_flag.
+// A parameter of threads a block. flags: enum kiln_param_flag.
 extern const int64_t ew_threads_values[6];
-#define EW_THREADS(variable, default_value, text, param_flags) \
+#define EW_PARAM(variable, key, default_value, text, param_flags) \
     static const struct kiln_param variable = {.struct_size = sizeof(struct kiln_param), \
             .flags = (param_flags), \
-            .name = "THREADS", \
+            .name = (key), \
             .help = (text), \
             .unit = "threads", \
             .value = (default_value), \
             .allowed = ew_threads_values, \
-            .n_allowed = GPU_COUNT(ew_threads_values)}; \
+            .n_allowed = GPU_COUNT(ew_threads_values)}
+
+// The parameter THREADS of a variant that has no other.
+#define EW_THREADS(variable, default_value, text, param_flags) \
+    EW_PARAM(variable, "THREADS", default_value, text, param_flags); \
     static const struct kiln_param *const variable##_list[] = {&variable}
 
 // One variant with one slot.

@@ -7,22 +7,11 @@ enum {
     ROWS_SM = 4 // rows a multiprocessor from which on blocks need not be large
 };
 
-static const struct kiln_param few = {.struct_size = sizeof(struct kiln_param),
-        .flags = KILN_PARAM_REGROUPS,
-        .name = "THREADS",
-        .help = "most threads a block, one block a row; fewer where a row is short",
-        .unit = "threads",
-        .value = 1024,
-        .allowed = ew_threads_values,
-        .n_allowed = 6};
-static const struct kiln_param many = {.struct_size = sizeof(struct kiln_param),
-        .flags = KILN_PARAM_REGROUPS,
-        .name = "THREADS_MANY",
-        .help = "as THREADS, and not above it, where there are 4 rows a multiprocessor and more",
-        .unit = "threads",
-        .value = 128,
-        .allowed = ew_threads_values,
-        .n_allowed = 6};
+EW_PARAM(few, "THREADS", 1024, "most threads a block, one block a row; fewer where a row is short",
+        KILN_PARAM_REGROUPS);
+EW_PARAM(many, "THREADS_MANY", 128,
+        "as THREADS, and not above it, where there are 4 rows a multiprocessor and more",
+        KILN_PARAM_REGROUPS);
 static const struct kiln_param *const threads_list[] = {&few, &many};
 
 static int32_t plan_norm(void *instance, const struct kiln_problem *problem,
