@@ -209,6 +209,11 @@ else:
     doc = op("norm", "--shape", "m=3,k=64", "--device", "sim", "-r", "0", "--save", at("kept.json"))
     with open(at("kept.json"), encoding="utf-8") as file:
         check("sim: what is kept is what is printed", json.load(file)["result"] == doc and "sim" in doc, doc)
+    for rows, threads in ((431, 640), (432, 128)):  # 4 rows a multiprocessor of 108: small blocks, as many as fit
+        doc = op("norm", "--shape", "m=%d,k=2560" % rows, "--device", "sim:sm_80", "-r", "0")
+        check("sim: a norm of %d rows takes %d threads a row" % (rows, threads),
+              doc["passed"] and doc["results"][0]["launches"][0].startswith("ew_norm <%d,1,1> x %d threads" % (rows, threads)),
+              doc["results"])
     doc = op("--from", at("call3"), "--device", "sim", "--sim-check", "all")
     check("sim replays what the CPU ran", doc["passed"] and doc["results"][0]["plugin"] == "elementwise" and
           doc["results"][0]["parity"]["passed"], doc)
