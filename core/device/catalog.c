@@ -3,6 +3,7 @@
 
 #include "base/dir.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "config/ini_lines.h"
@@ -21,17 +22,23 @@ enum key_type {
     TYPE_I32,
     TYPE_U64,
     TYPE_F64,
+    TYPE_PEAK,  // a double, so large that no one took it for TFLOP/s
     TYPE_TRIPLE // three int32_t
 };
+
+// The slowest device with a driver and the fastest to come are far inside.
+static const int64_t peak_least = 1000000000, peak_most = 1000000000000000000;
 
 struct key {
     const char *name;
     enum key_type type;
-    size_t offset; // in struct kiln_device
+    size_t offset; // in struct kiln_device_entry
 };
 
 #define FIELD(type, name) \
-    { #name, type, offsetof(struct kiln_device, name) }
+    { #name, type, offsetof(struct kiln_device_entry, desc.name) }
+#define PEAK(key, name) \
+    { key, TYPE_PEAK, offsetof(struct kiln_device_entry, peaks.name) }
 static const struct key keys[] = {
         FIELD(TYPE_I32, cc),
         FIELD(TYPE_I32, sm_count),
@@ -53,9 +60,25 @@ static const struct key keys[] = {
         FIELD(TYPE_F64, memory_bandwidth),
         FIELD(TYPE_TRIPLE, max_grid),
         FIELD(TYPE_TRIPLE, max_block),
+        PEAK("peak_f16", f16),
+        PEAK("peak_int8", i8),
+        PEAK("peak_f32", f32),
 };
 enum {
     N_KEYS = sizeof(keys) / sizeof(keys[0])
+};
+
+// Keys whose values are text.
+static const struct {
+    const char *name;
+    size_t offset; // in struct kiln_device_entry
+} texts[] = {
+        {"name", offsetof(struct kiln_device_entry, name)},
+        {"target", offsetof(struct kiln_device_entry, target)},
+        {"reported", offsetof(struct kiln_device_entry, reported)},
+};
+enum {
+    N_TEXTS = sizeof(texts) / sizeof(texts[0])
 };
 
 char *kiln_device_dir(void) {
@@ -72,6 +95,8 @@ char *kiln_device_dir(void) {
 void kiln_device_entry_finish(struct kiln_device_entry *entry) {
     kiln_free(entry->name);
     kiln_free(entry->target);
+    kiln_free(entry->reported);
+    kiln_free(entry->file);
     *entry = (struct kiln_device_entry){.name = NULL};
 }
 
@@ -97,8 +122,8 @@ static int64_t digits(const char *text, int64_t max, const char **end) {
 }
 
 // 0, or -1 when the text is no value of the key.
-static int store(struct kiln_device *desc, const struct key *key, const char *text) {
-    char *at = (char *)desc + key->offset;
+static int store(struct kiln_device_entry *entry, const struct key *key, const char *text) {
+    char *at = (char *)entry + key->offset;
     const char *end = text;
     if (key->type == TYPE_TRIPLE) {
         int32_t values[3];
@@ -114,7 +139,8 @@ static int store(struct kiln_device *desc, const struct key *key, const char *te
         return 0;
     }
     int64_t value = digits(text, key->type == TYPE_I32 ? INT32_MAX : INT64_MAX, &end);
-    if (value < 0 || *end) {
+    if (value < 0 || *end ||
+            (key->type == TYPE_PEAK && (value < peak_least || value > peak_most))) {
         return -1;
     }
     const int32_t i32 = (int32_t)value;
@@ -139,23 +165,28 @@ static enum kiln_status set_text(char **to, const char *text, struct kiln_err *e
 
 static enum kiln_status on_number(struct reading *reading, const char *name, const char *value,
         unsigned line, struct kiln_err *err) {
-    const char *known[N_KEYS + 3] = {"name", "target", "base"};
+    const char *known[N_KEYS + N_TEXTS + 1] = {"base"};
+    for (uint32_t i = 0; i < N_TEXTS; i++) {
+        known[i + 1] = texts[i].name;
+    }
     for (uint32_t i = 0; i < N_KEYS; i++) {
-        known[i + 3] = keys[i].name;
+        known[i + N_TEXTS + 1] = keys[i].name;
         if (strcmp(name, keys[i].name) != 0) {
             continue;
         }
-        if ((reading->seen & 1u << i) || store(&reading->entry->desc, &keys[i], value) != 0) {
+        if ((reading->seen & 1u << i) || store(reading->entry, &keys[i], value) != 0) {
             return kiln_err_set(err, KILN_STATUS_CONFIG, "%s:%u: %s = %s: %s", reading->path, line,
                     name, value,
                     reading->seen & 1u << i       ? "the key is there already"
                     : keys[i].type == TYPE_TRIPLE ? "three whole numbers are allowed: X,Y,Z"
-                                                  : "a whole number is allowed");
+                    : keys[i].type == TYPE_PEAK
+                            ? "operations a second are allowed, whole, from 10^9 to 10^18"
+                            : "a whole number is allowed");
         }
         reading->seen |= 1u << i;
         return KILN_STATUS_OK;
     }
-    const char *near = kiln_nearest(name, known, N_KEYS + 3);
+    const char *near = kiln_nearest(name, known, N_KEYS + N_TEXTS + 1);
     return kiln_err_set(err, KILN_STATUS_CONFIG, "%s:%u: unknown key '%s'%s%s%s", reading->path,
             line, name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
@@ -170,11 +201,11 @@ static enum kiln_status on_line(void *arg, const char *section, const char *key,
     if (!key) {
         return KILN_STATUS_OK;
     }
-    if (strcmp(key, "name") == 0) {
-        return set_text(&reading->entry->name, value, err);
-    }
-    if (strcmp(key, "target") == 0) {
-        return set_text(&reading->entry->target, value, err);
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        if (strcmp(key, texts[i].name) == 0) {
+            return set_text(
+                    (char **)(void *)((char *)reading->entry + texts[i].offset), value, err);
+        }
     }
     if (strcmp(key, "base") == 0) {
         if (strlen(value) > MAX_NAME || strchr(value, '/')) {
@@ -294,7 +325,7 @@ static enum kiln_status find(
     }
     entry->desc.name = entry->name;
     entry->desc.target = entry->target;
-    return KILN_STATUS_OK;
+    return set_text(&entry->file, file, err);
 }
 
 enum kiln_status kiln_device_entry_copy(
@@ -313,6 +344,79 @@ enum kiln_status kiln_device_find(
     char *own = dir ? kiln_strdup(dir) : kiln_device_dir();
     enum kiln_status status =
             own ? find(entry, own, name, err) : kiln_err_nomem(err, "a device description");
+    kiln_free(own);
+    return status;
+}
+
+// ---- Matching -----------------------------------------------------------------------------------
+
+// Whether `name` is one of those that stand in `list`, "A | B".
+static int is_listed(const char *list, const char *name) {
+    const size_t len = strlen(name);
+    for (const char *at = list; at && *at;) {
+        at += strspn(at, " |");
+        const size_t part = strcspn(at, "|");
+        size_t end = part;
+        while (end > 0 && at[end - 1] == ' ') {
+            end--;
+        }
+        if (end == len && memcmp(at, name, len) == 0) {
+            return 1;
+        }
+        at += part;
+    }
+    return 0;
+}
+
+static int is_same(const struct kiln_device_entry *entry, const struct kiln_device *device) {
+    return (strcmp(entry->name, device->name) == 0 || is_listed(entry->reported, device->name)) &&
+           entry->desc.sm_count == device->sm_count && entry->desc.cc == device->cc;
+}
+
+static enum kiln_status match_one(struct kiln_device_entry *entry, const char *dir,
+        const char *file_name, const struct kiln_device *device, struct kiln_err *err) {
+    char name[MAX_NAME + 1];
+    struct kiln_err why = {0};
+    const size_t len = strlen(file_name) - strlen(".ini");
+    if (len > MAX_NAME) { // cannot be asked for, either
+        return KILN_STATUS_OK;
+    }
+    memcpy(name, file_name, len);
+    name[len] = '\0';
+    enum kiln_status status = kiln_device_find(entry, dir, name, &why);
+    if (status == KILN_STATUS_OK && is_same(entry, device)) {
+        return KILN_STATUS_OK;
+    }
+    kiln_device_entry_finish(entry);
+    if (status == KILN_STATUS_NOMEM) {
+        *err = why;
+        return status;
+    }
+    if (status != KILN_STATUS_OK) {
+        kiln_log(KILN_LOG_WARN, "%s", why.text);
+    }
+    return KILN_STATUS_OK;
+}
+
+enum kiln_status kiln_device_match(struct kiln_device_entry *entry, const char *dir,
+        const struct kiln_device *device, struct kiln_err *err) {
+    *entry = (struct kiln_device_entry){.name = NULL};
+    if (device->kind != KILN_DEVICE_CUDA) {
+        return KILN_STATUS_OK;
+    }
+    char *own = dir ? kiln_strdup(dir) : kiln_device_dir();
+    if (!own) {
+        return kiln_err_nomem(err, "a device description");
+    }
+    struct kiln_dir files = {.names = NULL};
+    (void)kiln_dir_read(&files, own, "", ".ini"); // none, when it cannot be read
+    enum kiln_status status = KILN_STATUS_OK;
+    for (size_t i = 0; status == KILN_STATUS_OK && !entry->file && i < files.count; i++) {
+        if (strncmp(files.names[i], "sm_", 3) != 0) { // an architecture is no card
+            status = match_one(entry, own, files.names[i], device, err);
+        }
+    }
+    kiln_dir_finish(&files);
     kiln_free(own);
     return status;
 }

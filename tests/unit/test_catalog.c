@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "device/catalog.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -69,7 +70,14 @@ static void catalog_is_sound(void **state) {
         assert_true(d->sm_count > 0 && d->max_blocks_sm >= 16 && d->smem_block == 49152);
         assert_int_equal(d->max_cluster, d->cc >= 90 ? 8 : 1);
         if (strncmp(name, "sm_", 3) != 0) {
+            const struct kiln_peaks *p = &entry.peaks;
             assert_true(d->memory_bytes > 0 && d->memory_bandwidth > 0 && d->l2_bytes > 0);
+            assert_true(p->f32 > 0 && (p->f16 > 0) == (p->i8 > 0));
+            // GeForce cards sum products of halves in f32 at half the rate.
+            const double times = strncmp(d->name, "NVIDIA GeForce", 14) == 0 ? 4 : 2;
+            assert_true(fabs(p->i8 - times * p->f16) <= 0.001 * p->i8);
+            assert_true(p->f16 == 0 || p->f16 > p->f32);
+            assert_string_equal(entry.file, name);
         }
         kiln_device_entry_finish(&entry);
         count++;
@@ -82,7 +90,8 @@ static void catalog_is_sound(void **state) {
 // Every figure says behind it where it is from.
 static void catalog_has_a_source_for_each_figure(void **state) {
     (void)state;
-    static const char *const no_figures[] = {"name ", "target ", "base ", "cc ", "[", ";"};
+    static const char *const no_figures[] = {
+            "name ", "reported ", "target ", "base ", "cc ", "[", ";"};
     struct kiln_dir files = {.names = NULL};
     size_t figures = 0;
     assert_int_equal(kiln_dir_read(&files, folder, "", ".ini"), 0);
@@ -156,10 +165,85 @@ static void catalog_refuses_files_that_are_not_right(void **state) {
     refuse("[device]\ncc = -1\n", "whole number");
     refuse("[device]\ncc = 99999999999\n", "whole number");
     refuse("[device]\nmax_grid = 1,2\n", "X,Y,Z");
+    refuse("[device]\npeak_f16 = 989\n", "x.ini:2: peak_f16 = 989: operations a second");
+    refuse("[device]\npeak_f32 = 1000000000000000001\n", "from 10^9 to 10^18");
+    refuse("[device]\npeak_int8 = 1e15\n", "operations a second");
     refuse("[device]\nsm_coutn = 1\n", "did you mean 'sm_count'");
     refuse("[other]\ncc = 80\n", "[device]");
     refuse("[device]\nbase = x\n", "cannot have a base");
     refuse("[device]\nbase = absent\n", "absent.ini");
+}
+
+// What the driver of a card says, of a device that the file `base` describes.
+static struct kiln_device driver_says(
+        struct kiln_device_entry *base, const char *file, const char *name) {
+    get(base, folder, file);
+    struct kiln_device device = base->desc;
+    device.name = name;
+    return device;
+}
+
+static void expect_match(const char *dir, const struct kiln_device *device, const char *file) {
+    struct kiln_device_entry entry;
+    struct kiln_err err = {0};
+    assert_int_equal(kiln_device_match(&entry, dir, device, &err), KILN_STATUS_OK);
+    if (file) {
+        assert_non_null(entry.file);
+        assert_string_equal(entry.file, file);
+    } else {
+        assert_null(entry.file);
+        assert_true(entry.peaks.f16 == 0 && entry.peaks.i8 == 0 && entry.peaks.f32 == 0);
+    }
+    kiln_device_entry_finish(&entry);
+}
+
+static void catalog_matches_what_the_driver_says(void **state) {
+    (void)state;
+    static const struct {
+        const char *like, *name, *file;
+    } cases[] = {
+            {"h200", "NVIDIA H200", "h200"}, {"h200", "NVIDIA H200 NVL", NULL},
+            {"h100", "NVIDIA H100 80GB HBM3", "h100"}, {"h100", "NVIDIA H100", "h100"},
+            {"h100", "NVIDIA H100 PCIe", NULL}, {"a100", "NVIDIA A100-SXM4-40GB", "a100"},
+            {"a100", "NVIDIA A100-SXM4", NULL}, {"a100", "|", NULL}, {"a100", "", NULL},
+            {"rtx4090", "NVIDIA GeForce RTX 4090", "rtx4090"},
+            {"rtx4090", "NVIDIA GeForce RTX 4090 D", NULL},
+            {"sm_90", "compute capability 9.0", NULL}, // an architecture is no card
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct kiln_device_entry like;
+        const struct kiln_device device = driver_says(&like, cases[i].like, cases[i].name);
+        expect_match(folder, &device, cases[i].file);
+        kiln_device_entry_finish(&like);
+    }
+    struct kiln_device_entry like;
+    struct kiln_device device = driver_says(&like, "h200", "NVIDIA H200");
+    expect_match("/nowhere", &device, NULL);
+    device.sm_count = 16; // a part of one
+    expect_match(folder, &device, NULL);
+    device.sm_count = like.desc.sm_count;
+    device.kind = KILN_DEVICE_HOST;
+    expect_match(folder, &device, NULL);
+    kiln_device_entry_finish(&like);
+}
+
+static void catalog_matches_beside_a_bad_file(void **state) {
+    (void)state;
+    static const char bad[] = "[device]\ncc = x\n";
+    static const char good[] = "[device]\nname = A\nreported = B | C D\ntarget = sm_80\ncc = 80\n"
+                               "sm_count = 1\npeak_f32 = 2000000000\n";
+    char path[96];
+    struct kiln_err err = {0};
+    snprintf(path, sizeof(path), "%s/a.ini", root);
+    assert_int_equal(kiln_file_write(path, bad, sizeof(bad) - 1, &err), KILN_STATUS_OK);
+    snprintf(path, sizeof(path), "%s/b.ini", root);
+    assert_int_equal(kiln_file_write(path, good, sizeof(good) - 1, &err), KILN_STATUS_OK);
+    struct kiln_device device = {.kind = KILN_DEVICE_CUDA, .cc = 80, .sm_count = 1, .name = "C D"};
+    expect_match(root, &device, "b");
+    device.name = "C";
+    expect_match(root, &device, NULL);
+    device.name = "B | C D";
+    expect_match(root, &device, NULL);
 }
 
 static void catalog_lives_through_failed_allocations(void **state) {
@@ -176,6 +260,26 @@ static void catalog_lives_through_failed_allocations(void **state) {
         kiln_device_entry_finish(&entry);
     }
     assert_true(done);
+}
+
+static void catalog_matches_through_failed_allocations(void **state) {
+    (void)state;
+    struct kiln_device_entry like;
+    const struct kiln_device device = driver_says(&like, "gb10", "NVIDIA GB10");
+    int done = 0;
+    for (uint64_t n = 1; !done && n < 5000; n++) {
+        struct kiln_device_entry entry;
+        struct kiln_err err = {0};
+        kiln_mem_fail_at(n, 0);
+        enum kiln_status status = kiln_device_match(&entry, folder, &device, &err);
+        done = kiln_mem_count() < n;
+        kiln_mem_fail_at(0, 0);
+        assert_true(status == KILN_STATUS_OK || status == KILN_STATUS_NOMEM);
+        assert_true(!done || entry.file);
+        kiln_device_entry_finish(&entry);
+    }
+    assert_true(done);
+    kiln_device_entry_finish(&like);
 }
 
 static int set_up(void **state) {
@@ -203,7 +307,10 @@ int main(void) {
             CASE(catalog_takes_targets_with_a_suffix),
             CASE(catalog_lists_what_there_is),
             CASE(catalog_refuses_files_that_are_not_right),
+            CASE(catalog_matches_what_the_driver_says),
+            CASE(catalog_matches_beside_a_bad_file),
             CASE(catalog_lives_through_failed_allocations),
+            CASE(catalog_matches_through_failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
