@@ -7,6 +7,7 @@
 #include "lab/wall.h"
 #include "save.h"
 #include "wall_against.h"
+#include "wall_roofline.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -42,6 +43,10 @@ static json_t *slice_json(const struct kiln_wall *wall, const struct kiln_wall_s
     if (json && wall->pace.runs > 0) {
         json_object_set_new(json, "paced_ms", json_real(s->paced * 1e3));
     }
+    if (json && kiln_wall_roofline_slice(wall, s, json) != 0) {
+        json_decref(json);
+        return NULL;
+    }
     return json;
 }
 
@@ -74,20 +79,28 @@ static json_t *document(const struct wall_options *o, const struct kiln_session 
     if (doc && wall->pace.runs > 0) {
         json_object_set_new(doc, "paced", pace_json(&wall->pace));
     }
+    if (doc) {
+        json_object_set_new(doc, "roofline", kiln_wall_roofline_json(wall));
+    }
     return doc;
 }
 
 // ---- Text ---------------------------------------------------------------------------------------
 
-static void print_slice(const struct kiln_session *session, const struct kiln_wall *wall,
-        const struct kiln_wall_slice *s, struct kiln_buf *out) {
-    double rate = rate_of(s->bytes, s->seconds), peak = session->dev->desc.memory_bandwidth;
+static void print_slice(
+        const struct kiln_wall *wall, const struct kiln_wall_slice *s, struct kiln_buf *out) {
+    const double memory = rate_of(s->least.memory, s->seconds);
+    const double compute = rate_of(s->least.compute, s->seconds);
     kiln_buf_printf(out, "%10.3f ms %6.2f %%  %6" PRId64 " x  %-26s %8.1f GB/s", s->seconds * 1e3,
-            100 * s->seconds / wall->wall, s->steps, s->slot, rate / 1e9);
-    if (peak > 0) {
-        kiln_buf_printf(out, " (%4.1f %% of memory)", 100 * rate / peak);
+            100 * s->seconds / wall->wall, s->steps, s->slot, rate_of(s->bytes, s->seconds) / 1e9);
+    if (memory > 0) {
+        kiln_buf_printf(out, " (%4.1f %% of memory)", 100 * memory);
     }
-    kiln_buf_printf(out, " %8.2f TFLOP/s  %s\n", rate_of(s->flops, s->seconds) / 1e12, s->name);
+    kiln_buf_printf(out, " %8.2f TFLOP/s", rate_of(s->flops, s->seconds) / 1e12);
+    if (compute > 0) {
+        kiln_buf_printf(out, " (%4.1f %% of %s)", 100 * compute, kiln_peak_name(s->precision));
+    }
+    kiln_buf_printf(out, "  %s\n", s->name);
 }
 
 static void print_line(
@@ -155,7 +168,7 @@ static enum kiln_status print_wall(const struct wall_options *o, const struct ki
             o->params.load.n_prompt > 0 ? "prefill" : "decode", n, o->params.load.depth,
             session->dev->id, wall->runs, (double)n / wall->wall);
     for (size_t i = 0; i < wall->n; i++) {
-        print_slice(session, wall, &wall->slices[i], &out);
+        print_slice(wall, &wall->slices[i], &out);
     }
     print_line(wall, wall->host, "host, and between the parts of a pass", &out);
     print_line(wall, wall->wall - wall->traced, "what runs with marks take beside, taken off again",
@@ -165,27 +178,34 @@ static enum kiln_status print_wall(const struct wall_options *o, const struct ki
     if (wall->pace.runs > 0) {
         print_paced(wall, &out);
     }
+    kiln_wall_roofline_print(wall, session->dev->desc.name, &out);
     return kiln_out_buf(&out, err);
 }
 
 // ---- Levers -------------------------------------------------------------------------------------
 
-// "attention.prefill=-11%": slot[size] and percent.
-static enum kiln_status read_lever(
-        const char *text, char *slot, size_t size, double *percent, struct kiln_err *err) {
+struct lever {
+    char slot[64];
+    double percent; // of the slot's time; that to its roofline is known once it is measured
+    int roofline;
+};
+
+// "attention.prefill=-11%" or "attention.prefill=roofline".
+static enum kiln_status read_lever(const char *text, struct lever *lever, struct kiln_err *err) {
     const char *equals = strchr(text, '=');
     char *end = NULL;
-    *percent = equals ? strtod(equals + 1, &end) : 0;
-    if (!equals || equals == text || (size_t)(equals - text) >= size || end == equals + 1 ||
-            (strcmp(end, "%") != 0 && *end) || !(*percent >= -100 && *percent <= 1000)) {
+    *lever = (struct lever){.percent = equals ? strtod(equals + 1, &end) : 0,
+            .roofline = equals && strcmp(equals + 1, "roofline") == 0};
+    const int number = equals && end != equals + 1 && (strcmp(end, "%") == 0 || !*end) &&
+                       lever->percent >= -100 && lever->percent <= 1000;
+    if (!equals || equals == text || (size_t)(equals - text) >= sizeof(lever->slot) ||
+            (!number && !lever->roofline)) {
         return kiln_err_set(err, KILN_STATUS_USAGE,
-                "--lever takes SLOT=PERCENT from -100 to 1000, such as attention.prefill=-11%%, "
-                "not "
-                "'%s'",
+                "--lever takes SLOT=PERCENT from -100 to 1000, such as attention.prefill=-11%%, or "
+                "SLOT=roofline, not '%s'",
                 text);
     }
-    memcpy(slot, text, (size_t)(equals - text));
-    slot[equals - text] = '\0';
+    memcpy(lever->slot, text, (size_t)(equals - text));
     return KILN_STATUS_OK;
 }
 
@@ -203,32 +223,52 @@ static enum kiln_status no_slice(
     return KILN_STATUS_USAGE;
 }
 
+static json_t *lever_json(const struct lever *lever, double share, double ceiling) {
+    json_t *json = json_pack("{s:s, s:f, s:f, s:f, s:s}", "slot", lever->slot, "share_pct", share,
+            "magnitude_pct", lever->percent, "ceiling_pct", ceiling, "grade", "derived");
+    if (json && lever->roofline) {
+        json_object_set_new(json, "roofline", json_true());
+    }
+    return json;
+}
+
+static enum kiln_status add_lever(const struct wall_options *o, const struct kiln_wall *wall,
+        struct lever *lever, json_t *levers, struct kiln_err *err) {
+    double share = 100 * kiln_wall_slot(wall, lever->slot) / wall->wall;
+    if (share == 0) {
+        return no_slice(wall, lever->slot, err);
+    }
+    if (lever->roofline) {
+        lever->percent = kiln_wall_to_roofline(wall, lever->slot);
+        if (lever->percent > 0) {
+            return kiln_err_set(err, KILN_STATUS_USAGE,
+                    "--lever %s=roofline: no ceiling of this device is known, or no work of the "
+                    "slot; a percentage can be given",
+                    lever->slot);
+        }
+    }
+    double ceiling = kiln_wall_lever(wall, lever->slot, lever->percent);
+    if (json_array_append_new(levers, lever_json(lever, share, ceiling)) != 0) {
+        return kiln_err_nomem(err, "the JSON output");
+    }
+    if (o->common.json) {
+        return KILN_STATUS_OK;
+    }
+    struct kiln_buf out = {0};
+    kiln_buf_printf(&out,
+            "lever %s %s%+.1f %%: %.2f %% of the wall, so at most %+.2f %% of the wall's time "
+            "(derived)\n",
+            lever->slot, lever->roofline ? "to its roofline, " : "", lever->percent, share,
+            ceiling);
+    return kiln_out_buf(&out, err);
+}
+
 static enum kiln_status add_levers(const struct wall_options *o, const struct kiln_wall *wall,
         json_t *levers, struct kiln_err *err) {
     for (size_t i = 0; i < o->levers.count; i++) {
-        char slot[64];
-        double percent;
-        KILN_TRY(read_lever(o->levers.items[i], slot, sizeof(slot), &percent, err));
-        double share = 100 * kiln_wall_slot(wall, slot) / wall->wall;
-        if (share == 0) {
-            return no_slice(wall, slot, err);
-        }
-        double ceiling = kiln_wall_lever(wall, slot, percent);
-        if (json_array_append_new(levers, json_pack("{s:s, s:f, s:f, s:f, s:s}", "slot", slot,
-                                                  "share_pct", share, "magnitude_pct", percent,
-                                                  "ceiling_pct", ceiling, "grade", "derived")) !=
-                0) {
-            return kiln_err_nomem(err, "the JSON output");
-        }
-        if (!o->common.json) {
-            struct kiln_buf out = {0};
-            kiln_buf_printf(&out,
-                    "lever %s %+.1f %%: %.2f %% of the wall, so at most %+.2f %% of the wall's "
-                    "time "
-                    "(derived)\n",
-                    slot, percent, share, ceiling);
-            KILN_TRY(kiln_out_buf(&out, err));
-        }
+        struct lever lever;
+        KILN_TRY(read_lever(o->levers.items[i], &lever, err));
+        KILN_TRY(add_lever(o, wall, &lever, levers, err));
     }
     return KILN_STATUS_OK;
 }
@@ -263,6 +303,7 @@ static enum kiln_status measure(
     struct kiln_run run;
     KILN_TRY(kiln_run_open(&run, &o->common, err));
     struct kiln_wall wall;
+    o->params.registry = run.registry;
     enum kiln_status status = kiln_wall_run(&run.session, &o->params, &wall, err);
     if (status == KILN_STATUS_OK) {
         json_t *kept = NULL;
@@ -279,11 +320,10 @@ static enum kiln_status measure(
 }
 
 static enum kiln_status check(const struct wall_options *o, struct kiln_err *err) {
-    char slot[64];
-    double percent;
+    struct lever lever;
     for (size_t i = 0; i < o->levers.count; i++) {
-        KILN_TRY(read_lever(o->levers.items[i], slot, sizeof(slot), &percent, err));
-        if (kiln_slot_check(slot, 0, err) != KILN_STATUS_OK) {
+        KILN_TRY(read_lever(o->levers.items[i], &lever, err));
+        if (kiln_slot_check(lever.slot, 0, err) != KILN_STATUS_OK) {
             kiln_err_prefix(err, "--lever: ");
             return KILN_STATUS_USAGE;
         }
@@ -310,7 +350,9 @@ static enum kiln_status run(
                     "as many runs with a rest behind each step, too: the slices at full clock", 0,
                     0},
             {"--lever", NULL, KILN_OPT_LIST, &o.levers, "SLOT=PCT",
-                    "what a change of a slot's time brings at most: attention.prefill=-11%", 0, 0},
+                    "what a change of a slot's time brings at most: attention.prefill=-11%, or "
+                    "=roofline: down to its bound",
+                    0, 0},
             KILN_SAVE_OPTION(&o.save),
             {"--against", NULL, KILN_OPT_STRING, (void *)&o.against, "FILE",
                     "compare with a result kept before, or with a profile of nsys or ncu", 0, 0},

@@ -665,27 +665,6 @@ static enum kiln_status pick_rows(struct kiln_op_case *c, struct kiln_err *err) 
     return KILN_STATUS_OK;
 }
 
-// "gemv=i16" among what the plugin says of its variants.
-static enum kiln_precision precision_of(
-        const struct kiln_plugin *plugin, const struct kiln_variant *variant) {
-    static const char *const words[] = {"f32", "f16", "i16", "q8"};
-    if (!variant) {
-        return KILN_PRECISION_F32;
-    }
-    const char *const *said =
-            plugin && plugin->extension ? plugin->extension("kiln.precision/1") : NULL;
-    size_t len = strlen(variant->name);
-    for (; said && *said; said++) {
-        for (int i = 0; i < 4; i++) {
-            if (strncmp(*said, variant->name, len) == 0 && (*said)[len] == '=' &&
-                    strcmp(*said + len + 1, words[i]) == 0) {
-                return (enum kiln_precision)i;
-            }
-        }
-    }
-    return variant->devices & KILN_DEVICE_CUDA ? KILN_PRECISION_F16 : KILN_PRECISION_F32;
-}
-
 static enum kiln_status make_ops(struct maker *mk, const char *slot) {
     struct kiln_op_case *c = mk->c;
     const struct kiln_variant *variant = mk->variant;
@@ -747,7 +726,7 @@ enum kiln_status kiln_op_case_make(struct kiln_op_case *c, const char *slot,
     if (!c->reference) {
         return kiln_err_nomem(err, "a reference");
     }
-    c->reference->precision = precision_of(plugin, variant);
+    c->reference->precision = kiln_precision_of(plugin, variant);
     struct maker mk = {.c = c,
             .arena = &c->reference->arena,
             .variant = variant,
@@ -800,7 +779,7 @@ enum kiln_status kiln_op_case_adopt(struct kiln_op_case *c, const struct kiln_pr
     if (!c->reference) {
         return kiln_err_nomem(err, "a reference");
     }
-    c->reference->precision = precision_of(plugin, variant);
+    c->reference->precision = kiln_precision_of(plugin, variant);
     c->shape = shape_of(c);
     return pick_rows(c, err);
 }

@@ -4,16 +4,8 @@
 #define KILN_LAB_OP_CASE_IMPL_H
 
 #include "lab/op_case.h"
+#include "lab/precision.h"
 #include "plugin/arena.h"
-
-// How a variant keeps the operands of its products. A plugin says so by its extension
-// "kiln.precision/1"; else f16 on GPUs, f32 on the host.
-enum kiln_precision {
-    KILN_PRECISION_F32,
-    KILN_PRECISION_F16, // both rounded to 11 bits
-    KILN_PRECISION_I16, // activations: 16-bit integers, a factor for each 32
-    KILN_PRECISION_Q8,  // activations: 8-bit integers by the rule of kiln_q8_quantize
-};
 
 // The reckoned rows of an edge, in the order of reference->rows: what an element is, and what it
 // may be off by. A bound of HUGE_VAL: anything finite.

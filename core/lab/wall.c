@@ -37,6 +37,7 @@ struct mean {
 
 struct recorder {
     struct kiln_session *session;
+    const struct kiln_registry *registry;
     struct kiln_wall *wall;
     struct mark *marks;
     size_t n, cap;
@@ -138,8 +139,16 @@ static enum kiln_status keep_busy(struct recorder *r, struct kiln_err *err) {
     return is_gpu(r) ? fill(r, BUSY, BUSY_BYTES, err) : KILN_STATUS_OK;
 }
 
-static void count_work(struct kiln_wall_slice *slice, const struct kiln_trace_step *step) {
+static void count_work(const struct recorder *r, struct kiln_wall_slice *slice,
+        const struct kiln_trace_step *step) {
     const struct kiln_work work = kiln_work_of(step->planned, step->problem, step->kv_len);
+    if (r->registry) {
+        slice->precision = kiln_precision_of_problem(kiln_registry_find(r->registry, step->plugin),
+                step->planned->variant, step->problem);
+        const struct kiln_roofline least =
+                kiln_roofline_of(&r->wall->ceilings, &work, slice->precision);
+        kiln_roofline_add(&slice->least, &least);
+    }
     slice->steps++;
     slice->flops += work.flops;
     slice->bytes += work.bytes;
@@ -251,7 +260,7 @@ static enum kiln_status on_step(
         return pace_step(r, slice, err);
     }
     if (step) {
-        count_work(&r->wall->slices[slice], step);
+        count_work(r, &r->wall->slices[slice], step);
     }
     return put_mark(r, slice, err);
 }
@@ -333,6 +342,9 @@ static void conclude(struct recorder *r, int64_t runs) {
         wall->pace.seconds += s->paced;
         s->flops /= n;
         s->bytes /= n;
+        s->least.memory /= n;
+        s->least.compute /= n;
+        s->least.bound /= n;
     }
     qsort(wall->slices, wall->n, sizeof(*wall->slices), longest_first);
 }
@@ -343,6 +355,7 @@ static enum kiln_status measure(
         return kiln_err_set(err, KILN_STATUS_USAGE, "the device %s has no clock of its own to read",
                 r->session->dev->id);
     }
+    KILN_TRY(kiln_ceilings_of(&r->wall->ceilings, &r->session->dev->desc, err));
     KILN_TRY(kiln_workload_open(
             &r->work, &params->load, r->session->dev, r->session->model->params.n_vocab, err));
     KILN_TRY(all_runs(r, params->runs, err));
@@ -357,8 +370,10 @@ static enum kiln_status measure(
 enum kiln_status kiln_wall_run(struct kiln_session *session, const struct kiln_wall_params *params,
         struct kiln_wall *wall, struct kiln_err *err) {
     *wall = (struct kiln_wall){0};
-    struct recorder r = {
-            .session = session, .wall = wall, .health = kiln_health_open(session->dev)};
+    struct recorder r = {.session = session,
+            .registry = params->registry,
+            .wall = wall,
+            .health = kiln_health_open(session->dev)};
     enum kiln_status status = measure(&r, params, err);
     for (size_t i = 0; i < r.cap; i++) {
         session->dev->ops->unmark(session->dev, r.marks[i].at);
@@ -392,4 +407,20 @@ double kiln_wall_slot(const struct kiln_wall *wall, const char *slot) {
 
 double kiln_wall_lever(const struct kiln_wall *wall, const char *slot, double magnitude) {
     return kiln_wall_slot(wall, slot) / wall->wall * magnitude;
+}
+
+double kiln_wall_to_roofline(const struct kiln_wall *wall, const char *slot) {
+    double seconds = 0, least = 0;
+    for (size_t i = 0; i < wall->n; i++) {
+        const struct kiln_wall_slice *s = &wall->slices[i];
+        if (strcmp(s->slot, slot) != 0) {
+            continue;
+        }
+        if (s->least.bound <= 0) {
+            return 1;
+        }
+        seconds += s->seconds;
+        least += fmin(s->seconds, s->least.bound);
+    }
+    return seconds > 0 ? 100 * (least / seconds - 1) : 1;
 }

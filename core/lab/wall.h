@@ -11,11 +11,15 @@
 // each, so that its mean power stays far below the limit and its clock is full. Small fills keep it
 // awake and busy meanwhile, so that neither waking up nor the host's launch counts into a step.
 // They are no part of the wall.
+//
+// Beside each slice stands the least that it could take by what its plans say and the device's data
+// sheet (roofline.h): derived, never mixed with what was measured.
 #ifndef KILN_LAB_WALL_H
 #define KILN_LAB_WALL_H
 
 #include "engine/session.h"
 #include "engine/workload.h"
+#include "lab/roofline.h"
 
 struct kiln_wall_slice {
     char *slot;          // "attention.prefill"
@@ -24,6 +28,8 @@ struct kiln_wall_slice {
     int64_t steps;       // a run
     double flops, bytes; // a run: useful work, as the plans declare it
     double paced;        // as `seconds`, of paced runs; 0: there were none
+    enum kiln_precision precision; // of its products: which peak is its ceiling
+    struct kiln_roofline least;    // a run: of its steps one after the other
 };
 
 // Rest behind a step of paced runs: so many times what the step took, and at least so long.
@@ -50,10 +56,14 @@ struct kiln_wall {
     double full_mhz; // the most that it can be; 0: not known
     int64_t capped;  // looks, of 2 * runs, that found the card at its power limit
     struct kiln_wall_pace pace;
+    struct kiln_ceilings ceilings; // of the device
 };
 
 struct kiln_wall_params {
     struct kiln_workload load;
+    // Of the plugins that run, which say what their products are of; NULL: of a wall whose bounds
+    // nobody reads. Outlives the call.
+    const struct kiln_registry *registry;
     int64_t runs; // of each kind, behind one that warms up
     int paced;    // whether there are paced ones, too
 };
@@ -70,5 +80,10 @@ double kiln_wall_slot(const struct kiln_wall *wall, const char *slot);
 // The most that a change of `magnitude` percent (negative: faster) of a slot's time brings, in
 // percent of the wall's time: share of the wall * magnitude.
 double kiln_wall_lever(const struct kiln_wall *wall, const char *slot, double magnitude);
+
+// The magnitude, percent, at which a slot would run at its roofline: each slice of it at its bound,
+// one that is there already as it is. 1 where a slice has no bound, since no ceiling of it is known
+// or its plans declare no work.
+double kiln_wall_to_roofline(const struct kiln_wall *wall, const char *slot);
 
 #endif

@@ -10,7 +10,8 @@ static const struct kiln_variant *const variants[] = {&mm_variant_f16_expand, &m
         &mm_variant_gemv_simple, &mm_variant_gemv_q8, &mm_variant_norm_qkv, &mm_variant_norm_glu};
 static const struct kiln_format *const formats[] = {&mm_format_q8};
 
-// How each variant keeps the operands of its products: what `kiln gate parity` judges it by.
+// How each variant keeps the operands of its products: by it `kiln gate parity` chooses the bound,
+// and `kiln wall` and `op` the peak.
 static const void *extension(const char *id) {
     static const char *const precision[] = {
             "gemv=i16", "gemv_simple=f32", "gemv_q8=q8", "norm_qkv=i16", "norm_glu=i16", NULL};

@@ -317,6 +317,11 @@ def wall_cases(folder):
     check("wall: a lever's value is share times magnitude",
           lever and abs(lever["ceiling_pct"] + 0.11 * slots["attention.prefill"]["share_pct"]) < 1e-9
           and lever["grade"] == "derived", result)
+    check("wall: a CPU has no ceilings", all(s["memory_pct"] is s["peak"] is s["peak_pct"] is s["bound_ms"] is s["bound_by"]
+          is None for s in slots.values()) and wall["roofline"] == {"grade": "derived", "device_file": None, "memory_gb_s":
+          None, "f16_tflop_s": None, "int8_tflop_s": None, "f32_tflop_s": None, "bound_ms": None}, result)
+    case("wall: no lever to a roofline that is not known", [*shape, "--lever", "attention.prefill=roofline"], 2,
+         err="attention.prefill=roofline: no ceiling of this device is known")
     case("wall: against itself", [*shape, "--against", saved], 0, out=r"\| attention.prefill \| [\d.]+ \| [\d.]+ \|")
     fresh = case("wall: not stale", [*shape, "--against", saved], 0)
     check("wall: says nothing of a fresh one", "stale" not in fresh.stderr, fresh)
@@ -336,6 +341,7 @@ def wall_cases(folder):
     for words in (["--kernels", "kiln"], ["--passes", "2"], ["--against", saved, "--kernels", "kiln"]):
         case("wall: no profile for " + " ".join(words), [*shape, *words], 2, err="profile")
     case("wall: bad lever", [*shape, "--lever", "attention.prefill"], 2, err="--lever takes SLOT=PERCENT")
+    case("wall: bad word of a lever", [*shape, "--lever", "attention.prefill=roof"], 2, err="or SLOT=roofline, not ")
     with open(saved, "w", encoding="ascii") as out:
         out.write("{}")
     case("wall: not a wall", [*shape, "--against", saved], 3, err="kiln wall --save")

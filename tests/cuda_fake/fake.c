@@ -4,6 +4,9 @@
 // to the driver's rule on shared memory: what a launch asks for beyond 48 KiB, static included, has
 // to be allowed to the function before.
 //
+//   FAKE_CUDA_NAME    what the device is called ("Fake GPU")
+//   FAKE_CUDA_SMS     its multiprocessors (84)
+//   FAKE_CUDA_MS      milliseconds that a launch adds to the half of one between two events (0)
 //   FAKE_CUDA_STATIC  bytes of static shared memory of every kernel (0)
 //   FAKE_CUDA_MEMORY  bytes of the device (1 GiB)
 //   FAKE_CUDA_FAIL    "SYMBOL N CODE": the N-th call of that function fails with CODE (N 0: every
@@ -32,6 +35,7 @@ enum {
     INVALID_VALUE = 1,
     UNSUPPORTED_PTX = 222,
     ERROR_LOG = 5, // CU_JIT_ERROR_LOG_BUFFER
+    SMS = 16,      // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     STATIC_SHARED = 1,
     MAX_DYNAMIC_SHARED = 8,
     PLAIN_SHARED = 49152,
@@ -142,8 +146,9 @@ PLAIN(cuDeviceGet, int *device, int number) {
 }
 
 PLAIN(cuDeviceGetName, char *name, int size, int device) {
+    const char *text = getenv("FAKE_CUDA_NAME");
     (void)device;
-    snprintf(name, (size_t)size, "Fake GPU");
+    snprintf(name, (size_t)size, "%s", text ? text : "Fake GPU");
     return 0;
 }
 
@@ -173,6 +178,8 @@ PLAIN(cuDeviceGetAttribute, int *value, int attribute, int device) {
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         *value = values[i][0] == attribute ? values[i][1] : *value;
     }
+    const char *sms = getenv("FAKE_CUDA_SMS");
+    *value = attribute == SMS && sms ? (int)strtol(sms, NULL, 10) : *value;
     return 0;
 }
 
@@ -337,20 +344,26 @@ PLAIN(cuStreamSynchronize, void *stream) {
     return called("cuStreamSynchronize");
 }
 
-PLAIN(cuEventCreate, void **event, unsigned flags) {
+struct event {
+    long launches; // when it was recorded
+};
+static long launches;
+
+PLAIN(cuEventCreate, struct event **event, unsigned flags) {
+    int result = called("cuEventCreate");
     (void)flags;
-    *event = &handle;
-    return called("cuEventCreate");
+    *event = result == 0 ? calloc(1, sizeof(**event)) : NULL;
+    return result == 0 && !*event ? OUT_OF_MEMORY : result;
 }
 
-PLAIN(cuEventDestroy_v2, void *event) {
-    (void)event;
+PLAIN(cuEventDestroy_v2, struct event *event) {
+    free(event);
     return 0;
 }
 
-PLAIN(cuEventRecord, void *event, void *stream) {
-    (void)event;
+PLAIN(cuEventRecord, struct event *event, void *stream) {
     (void)stream;
+    event->launches = launches;
     return called("cuEventRecord");
 }
 
@@ -359,10 +372,9 @@ PLAIN(cuEventSynchronize, void *event) {
     return called("cuEventSynchronize");
 }
 
-PLAIN(cuEventElapsedTime, float *ms, void *from, void *to) {
-    (void)from;
-    (void)to;
-    *ms = 0.5f;
+PLAIN(cuEventElapsedTime, float *ms, const struct event *from, const struct event *to) {
+    const char *each = getenv("FAKE_CUDA_MS");
+    *ms = 0.5f + (each ? strtof(each, NULL) : 0) * (float)(to->launches - from->launches);
     return called("cuEventElapsedTime");
 }
 
@@ -370,6 +382,7 @@ PLAIN(cuEventElapsedTime, float *ms, void *from, void *to) {
 PLAIN(cuLaunchKernelEx, const unsigned *config, const struct function *function, void **params,
         void **extra) {
     int result = called("cuLaunchKernelEx");
+    launches++; // by the one thread that queues
     (void)params;
     (void)extra;
     return result == 0 && config[6] > function->allowed ? INVALID_VALUE : result;

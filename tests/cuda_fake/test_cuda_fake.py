@@ -104,6 +104,51 @@ def wall_cases(runs):
     check("a step rests for 2 ms, or for 4 times as long", paced["paced"]["rest_ms"] >= 2 * steps, result.stdout)
 
 
+def roofline_cases(runs):
+    """Ceilings of a card whose name the driver gives, with slices that take 2 ms a launch."""
+    card = {"FAKE_CUDA_NAME": "NVIDIA GeForce RTX 3090", "FAKE_CUDA_SMS": "82", "FAKE_CUDA_MS": "2"}
+    words = ["wall", "-m", model, "--device", "cuda", "-p", "16", "-r", "1"]
+    q8 = ["--set", "matmul.q4_K.prefill.variant=mmq"]
+    result = runs.kiln(*words, *q8, "--lever", "attention.prefill=roofline", "--json", **card)
+    check("a wall with ceilings", result.returncode == 0, result.stderr)
+    wall = json.loads(result.stdout or "{}")
+    roof, slices = wall["roofline"], {s["slot"]: s for s in wall["slices"]}
+    check("the peaks are of the card's file", roof["device_file"] == "rtx3090" and roof["grade"] == "derived" and
+          (roof["f16_tflop_s"], roof["int8_tflop_s"], roof["f32_tflop_s"]) == (71, 284, 35.6), roof)
+    peaks = {slot: slices[slot]["peak"] for slot in slices}
+    check("each slice by what its products are of", peaks["matmul.q4_K.prefill"] == "int8" and peaks["matmul.q6_K.prefill"] ==
+          peaks["attention.prefill"] == "f16" and peaks["norm"] == peaks["quantize"] == "f32" and
+          peaks["matmul.q6_K.decode"] == "int8 / 2", peaks)
+    rate = {"f16": 71, "int8": 284, "int8 / 2": 142, "f32": 35.6}
+    for slot, s in slices.items():
+        percent = [100 * s["gb_s"] / roof["memory_gb_s"], 100 * s["tflop_s"] / rate[s["peak"]]]
+        parts = [s["ms"] * p / 100 for p in percent]
+        check("percents and bound of %s" % slot, s["ms"] > 1.99 and abs(percent[0] - s["memory_pct"]) < 1e-6 * percent[0] and
+              abs(percent[1] - s["peak_pct"]) < 1e-6 * percent[1] and
+              max(parts) * (1 - 1e-9) <= s["bound_ms"] <= sum(parts) and s["bound_by"] in ("memory", s["peak"]), s)
+    check("the bound of all is their sum", abs(roof["bound_ms"] - sum(s["bound_ms"] for s in slices.values())) < 1e-9, roof)
+    lever, s = wall["levers"][0], slices["attention.prefill"]
+    check("a lever to the roofline", lever["roofline"] is True and lever["grade"] == "derived" and
+          abs(lever["magnitude_pct"] - 100 * (s["bound_ms"] / s["ms"] - 1)) < 1e-9 and
+          abs(lever["ceiling_pct"] - lever["share_pct"] * lever["magnitude_pct"] / 100) < 1e-6 * lever["share_pct"], lever)
+    result = runs.kiln(*words, *q8, "--lever", "norm=roofline", **card)
+    check("in words", result.returncode == 0 and re.search(
+        r"% of memory\) .* TFLOP/s \( *[\d.]+ % of int8\)  matmul/mmq .*\n\nroofline, derived: .*912 GB/s and the peaks of "
+        r"configs/devices/rtx3090\.ini\n.* all slices\nlever norm to its roofline, -[\d.]+ %.*\(derived\)",
+        result.stdout, re.S), result.stdout + result.stderr)
+    fast = runs.kiln(*words, "--lever", "norm=roofline", "--json", **dict(card, FAKE_CUDA_MS="0.0000001"))
+    lever = json.loads(fast.stdout or "{}").get("levers", [{}])[0]
+    check("a slot below its bound has nothing to gain", lever.get("magnitude_pct") == lever.get("ceiling_pct") == 0,
+          fast.stdout + fast.stderr)
+    part = dict(card, FAKE_CUDA_SMS="16")
+    wall = json.loads(runs.kiln(*words, "--json", **part).stdout or "{}")
+    check("a part of a card has no peaks, but memory", wall["roofline"]["device_file"] is None and all(
+        s["peak"] is s["peak_pct"] is None and s["bound_by"] == "memory" for s in wall["slices"]), wall)
+    result = runs.kiln(*words, **part)
+    check("... which is said", "912 GB/s alone; configs/devices has no file of this NVIDIA GeForce RTX 3090, so that its peaks "
+          "are not known\n" in result.stdout, result.stdout)
+
+
 def ab_cases(runs):
     """The runs with events between the steps, behind the rounds of an A/B, and what fails there."""
     files = []
@@ -242,6 +287,7 @@ with tempfile.TemporaryDirectory() as scratch:
     all_runs = Runs(scratch)
     graph_cases(all_runs)
     wall_cases(all_runs)
+    roofline_cases(all_runs)
     ab_cases(all_runs)
     memory_cases(all_runs)
     compile_cases(all_runs)

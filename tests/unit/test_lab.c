@@ -7,6 +7,7 @@
 #include "lab/prompts.h"
 #include "lab/save.h"
 #include "lab/stats.h"
+#include "lab/wall.h"
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -306,6 +307,49 @@ static void lab_ab_kernels_predict_the_wall(void **state) {
     kiln_buf_finish(&out);
 }
 
+static void lab_roofline_is_the_longer_time(void **state) {
+    (void)state;
+    const struct kiln_ceilings card = {
+            .bandwidth = 1e12, .peaks = {.f16 = 100e12, .i8 = 200e12, .f32 = 10e12}};
+    const struct kiln_work work = {.flops = 1e12, .bytes = 8e9};
+    struct kiln_roofline least = kiln_roofline_of(&card, &work, KILN_PRECISION_F16);
+    assert_true(fabs(least.memory - 8e-3) < 1e-12 && fabs(least.compute - 10e-3) < 1e-12);
+    assert_true(least.bound == least.compute);
+    least = kiln_roofline_of(&card, &work, KILN_PRECISION_Q8);
+    assert_true(fabs(least.compute - 5e-3) < 1e-12 && least.bound == least.memory);
+    least = kiln_roofline_of(&card, &work, KILN_PRECISION_I16); // two products of bytes each
+    assert_true(fabs(least.compute - 10e-3) < 1e-12);
+    least = kiln_roofline_of(&card, &work, KILN_PRECISION_F32);
+    assert_true(fabs(least.compute - 100e-3) < 1e-12);
+    const struct kiln_ceilings memory_alone = {.bandwidth = 1e12}, nothing = {.bandwidth = 0};
+    least = kiln_roofline_of(&memory_alone, &work, KILN_PRECISION_F16);
+    assert_true(least.compute == 0 && least.bound == least.memory);
+    assert_true(kiln_roofline_of(&nothing, &work, KILN_PRECISION_F16).bound == 0);
+    // Calls one after the other: each at its own bound.
+    const struct kiln_work light = {.flops = 0, .bytes = 20e9};
+    const struct kiln_roofline other = kiln_roofline_of(&card, &light, KILN_PRECISION_F16);
+    least = kiln_roofline_of(&card, &work, KILN_PRECISION_F16);
+    kiln_roofline_add(&least, &other);
+    assert_true(fabs(least.bound - 30e-3) < 1e-12 && fabs(least.memory - 28e-3) < 1e-12);
+}
+
+static void lab_wall_levers_reach_the_roofline(void **state) {
+    (void)state;
+    char slot[] = "norm", other[] = "embed", silent[] = "argmax";
+    struct kiln_wall_slice slices[] = {
+            {.slot = slot, .seconds = 6e-3, .least = {.bound = 2e-3}},
+            {.slot = slot, .seconds = 2e-3, .least = {.bound = 3e-3}}, // there already: L2 helped
+            {.slot = other, .seconds = 1e-3, .least = {.bound = 5e-3}},
+            {.slot = silent, .seconds = 1e-3}, // declares no work
+    };
+    const struct kiln_wall wall = {.slices = slices, .n = 4, .wall = 20e-3};
+    assert_true(fabs(kiln_wall_to_roofline(&wall, slot) + 50) < 1e-9); // 8 ms to 4 ms
+    assert_true(fabs(kiln_wall_lever(&wall, slot, -50) + 20) < 1e-9);
+    assert_true(kiln_wall_to_roofline(&wall, other) == 0);
+    assert_true(kiln_wall_to_roofline(&wall, silent) > 0);
+    assert_true(kiln_wall_to_roofline(&wall, "rope_kv") > 0); // none of it
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(lab_medians),
@@ -314,6 +358,8 @@ int main(void) {
             cmocka_unit_test(lab_verdicts),
             cmocka_unit_test(lab_ab_pairs_tell_the_card),
             cmocka_unit_test(lab_ab_kernels_predict_the_wall),
+            cmocka_unit_test(lab_roofline_is_the_longer_time),
+            cmocka_unit_test(lab_wall_levers_reach_the_roofline),
             cmocka_unit_test(lab_top2),
             cmocka_unit_test(lab_rows),
             cmocka_unit_test(lab_saved_differences),
