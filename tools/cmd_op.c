@@ -178,7 +178,7 @@ static enum kiln_status op(struct op_run *run, struct kiln_err *err) {
         KILN_TRY(kiln_captured_read(&run->captured, run->from, err));
     }
     KILN_TRY(open_device(run, err));
-    const struct kiln_op_setup setup = {.dev = run->dev,
+    struct kiln_op_setup setup = {.dev = run->dev,
             .registry = run->registry,
             .config = run->config,
             .role = run->role ? run->role : "",
@@ -187,6 +187,7 @@ static enum kiln_status op(struct op_run *run, struct kiln_err *err) {
             .once = run->once,
             .seed = (uint64_t)run->seed,
             .peak = run->peak * 1e12};
+    KILN_TRY(kiln_ceilings_of(&setup.ceilings, &run->dev->desc, err));
     KILN_TRY(walk(run, &setup, err));
     KILN_TRY(print(run, &setup, err));
     KILN_TRY(keep(run, &setup, err));
@@ -219,7 +220,7 @@ static enum kiln_status run_op(
             {"--once", NULL, KILN_OPT_FLAG, &run->once, NULL,
                     "a single call and nothing else, for a profiler", 0, 0},
             {"--peak", NULL, KILN_OPT_NUMBER, &run->peak, "TFLOPS",
-                    "what the device can do at most, for percent of it", 0, 1e6},
+                    "what its arithmetic can do at most, in place of the card's own peak", 0, 1e6},
             {"--role", NULL, KILN_OPT_STRING, &run->role, "ROLE",
                     "which of a layer's ops it is to `when` conditions: ffn_down", 0, 0},
             {"--layer", NULL, KILN_OPT_INT, &run->layer, "L", "likewise its layer", 0, 100000},

@@ -115,6 +115,11 @@ static enum kiln_status describe(struct running *r, struct kiln_err *err) {
     const struct kiln_work work = kiln_work_of(planned, r->problem, r->keys);
     result->flops = work.flops;
     result->bytes = work.bytes;
+    const enum kiln_precision precision =
+            kiln_precision_of_problem(result->binding->plugin, planned->variant, r->problem);
+    const int given = r->setup->peak > 0;
+    result->peak = given ? r->setup->peak : kiln_ceilings_peak(&r->setup->ceilings, precision);
+    result->peak_name = given ? "given" : kiln_peak_name(precision);
     result->prepared_bytes = kiln_solo_prepared_bytes(r->solo);
     result->launches = kiln_buf_take(&text);
     if (r->passed_over.len) {

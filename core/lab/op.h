@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "lab/capture.h"
 #include "lab/op_case.h"
+#include "lab/roofline.h"
 #include "plugin/registry.h"
 
 struct json_t;
@@ -19,12 +20,13 @@ struct kiln_op_setup {
     struct kiln_dev *dev; // all of these outlive the results
     struct kiln_registry *registry;
     struct kiln_config *config;
-    const char *role; // what `when` conditions see; "": none
-    int32_t layer;    // likewise; -1: none
-    int64_t runs;     // samples of each kind of time; 0: no times
-    int once;         // one call and nothing else, for a profiler
-    uint64_t seed;    // of made operands
-    double peak;      // operations a second that the device can do; 0: not known
+    const char *role;              // what `when` conditions see; "": none
+    int32_t layer;                 // likewise; -1: none
+    int64_t runs;                  // samples of each kind of time; 0: no times
+    int once;                      // one call and nothing else, for a profiler
+    uint64_t seed;                 // of made operands
+    double peak;                   // operations a second, in place of the ceilings' own; 0: theirs
+    struct kiln_ceilings ceilings; // of the device
 };
 
 struct kiln_op_times { // seconds a call
@@ -51,6 +53,8 @@ struct kiln_op_result {
     int timed;
     struct kiln_op_times warm, cold; // cold: all 0 on a device that has no clock of its own
     double flops, bytes;             // useful work, as the plan declares it; 0: it does not
+    double peak;           // operations a second, the ceiling of its arithmetic; 0: not known
+    const char *peak_name; // "f16", "int8" …; "given"
     uint64_t prepared_bytes;
     uint64_t instructions; // of warps, on sim
 };

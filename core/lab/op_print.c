@@ -16,9 +16,14 @@ static const char *grade_of(const struct kiln_op_setup *setup) {
 
 // ---- One result ---------------------------------------------------------------------------------
 
+// For a sentence: "f16", "the peak given".
+static const char *peak_of(const struct kiln_op_result *result) {
+    return strcmp(result->peak_name, "given") == 0 ? "the peak given" : result->peak_name;
+}
+
 static void print_rates(const struct kiln_op_setup *setup, const struct kiln_op_result *result,
         double seconds, struct kiln_buf *text) {
-    double bandwidth = setup->dev->desc.memory_bandwidth;
+    double bandwidth = setup->ceilings.bandwidth;
     if (result->bytes > 0) {
         double rate = result->bytes / seconds;
         kiln_buf_printf(text, "  %.1f GB/s", rate / 1e9);
@@ -29,8 +34,8 @@ static void print_rates(const struct kiln_op_setup *setup, const struct kiln_op_
     if (result->flops > 0) {
         double rate = result->flops / seconds;
         kiln_buf_printf(text, "  %.3f TFLOP/s", rate / 1e12);
-        if (setup->peak > 0) {
-            kiln_buf_printf(text, " (%.1f %% of the peak)", 100 * rate / setup->peak);
+        if (result->peak > 0) {
+            kiln_buf_printf(text, " (%.1f %% of %s)", 100 * rate / result->peak, peak_of(result));
         }
     }
     kiln_buf_puts(text, "\n");
@@ -45,16 +50,20 @@ static void print_times(const struct kiln_op_setup *setup, const struct kiln_op_
     }
 }
 
-static void print_ceiling(const struct kiln_op_setup *setup, struct kiln_buf *text) {
-    double bandwidth = setup->dev->desc.memory_bandwidth;
+static void print_ceiling(const struct kiln_op_setup *setup, const struct kiln_op_result *result,
+        struct kiln_buf *text) {
+    const struct kiln_ceilings *c = &setup->ceilings;
     kiln_buf_puts(text, "  ceiling   memory: ");
-    if (bandwidth > 0) {
-        kiln_buf_printf(text, "%.0f GB/s", bandwidth / 1e9);
+    if (c->bandwidth > 0) {
+        kiln_buf_printf(text, "%.0f GB/s", c->bandwidth / 1e9);
     } else {
         kiln_buf_puts(text, "not known");
     }
     if (setup->peak > 0) {
-        kiln_buf_printf(text, "; arithmetic: %.1f TFLOP/s, as given\n", setup->peak / 1e12);
+        kiln_buf_printf(text, "; arithmetic: %.1f TFLOP/s, as given\n", result->peak / 1e12);
+    } else if (result->peak > 0) {
+        kiln_buf_printf(text, "; arithmetic: %.1f TFLOP/s of %s (configs/devices/%s.ini)\n",
+                result->peak / 1e12, result->peak_name, c->file);
     } else {
         kiln_buf_puts(text, "; arithmetic: not known (--peak TFLOPS gives it)\n");
     }
@@ -126,7 +135,7 @@ void kiln_op_print(const struct kiln_op_setup *setup, const struct kiln_op_resul
     if (result->timed) {
         print_times(setup, result, "warm L2", &result->warm, text);
         print_times(setup, result, "cold L2", &result->cold, text);
-        print_ceiling(setup, text);
+        print_ceiling(setup, result, text);
     }
 }
 
@@ -142,8 +151,8 @@ static void print_cell(double value, int digits, struct kiln_buf *text) {
 
 static void print_row(const struct kiln_op_setup *setup, const struct kiln_op_result *result,
         struct kiln_buf *text) {
-    double warm = result->timed ? result->warm.median : HUGE_VAL, peak = setup->peak;
-    double bandwidth = setup->dev->desc.memory_bandwidth;
+    double warm = result->timed ? result->warm.median : HUGE_VAL, peak = result->peak;
+    double bandwidth = setup->ceilings.bandwidth;
     kiln_buf_printf(text, "| %s | %s/%s", result->shape, result->binding->plugin->name,
             result->binding->variant_name);
     kiln_geometry_print(&result->binding->geometry, text);
@@ -157,7 +166,7 @@ static void print_row(const struct kiln_op_setup *setup, const struct kiln_op_re
     print_cell(bandwidth > 0 ? 100 * result->bytes / warm / bandwidth : 0, 1, text);
     print_cell(result->flops / warm / 1e12, 3, text);
     print_cell(peak > 0 ? 100 * result->flops / warm / peak : 0, 1, text);
-    kiln_buf_puts(text, "\n");
+    kiln_buf_printf(text, " %s |\n", peak > 0 ? result->peak_name : "");
 }
 
 void kiln_op_print_table(const struct kiln_op_setup *setup, const struct kiln_op_result *results,
@@ -165,8 +174,8 @@ void kiln_op_print_table(const struct kiln_op_setup *setup, const struct kiln_op
     kiln_buf_printf(text,
             "%s on %s (%s), %s\n\n"
             "| shape | variant | parity | warm us | cold us | GB/s | %% of memory | TFLOP/s | %% "
-            "of peak |\n"
-            "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+            "of peak | peak |\n"
+            "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n",
             results[0].slot, setup->dev->id, setup->dev->desc.name, grade_of(setup));
     for (size_t i = 0; i < count; i++) {
         print_row(setup, &results[i], text);
@@ -204,7 +213,7 @@ static json_t *replayed_json(const struct kiln_op_result *result) {
 
 static json_t *times_json(const struct kiln_op_setup *setup, const struct kiln_op_result *result,
         const struct kiln_op_times *times) {
-    double s = times->median, bandwidth = setup->dev->desc.memory_bandwidth;
+    double s = times->median, bandwidth = setup->ceilings.bandwidth;
     if (!result->timed || s <= 0) {
         return json_null();
     }
@@ -215,8 +224,9 @@ static json_t *times_json(const struct kiln_op_setup *setup, const struct kiln_o
             result->bytes > 0 && bandwidth > 0 ? json_real(100 * result->bytes / s / bandwidth)
                                                : json_null(),
             "peak_pct",
-            result->flops > 0 && setup->peak > 0 ? json_real(100 * result->flops / s / setup->peak)
-                                                 : json_null());
+            result->flops > 0 && result->peak > 0
+                    ? json_real(100 * result->flops / s / result->peak)
+                    : json_null());
 }
 
 static json_t *lines_json(const char *lines) {
@@ -237,7 +247,7 @@ static json_t *result_json(const struct kiln_op_setup *setup, const struct kiln_
                 json_integer((json_int_t)binding->geometry.values[i]));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:s?, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, "
-                     "s:I, s:I}",
+                     "s:I, s:I, s:s?, s:o}",
             "slot", result->slot, "shape", result->shape, "plugin", binding->plugin->name,
             "variant", binding->variant_name, "geometry", geometry, "section", binding->section,
             "source", binding->source, "launches", lines_json(result->launches), "declined",
@@ -245,21 +255,24 @@ static json_t *result_json(const struct kiln_op_setup *setup, const struct kiln_
             replayed_json(result), "warm", times_json(setup, result, &result->warm), "cold",
             times_json(setup, result, &result->cold), "flops", result->flops, "bytes",
             result->bytes, "prepared_bytes", (json_int_t)result->prepared_bytes,
-            "warp_instructions", (json_int_t)result->instructions);
+            "warp_instructions", (json_int_t)result->instructions, "peak",
+            result->peak > 0 ? result->peak_name : NULL, "peak_tflop_s",
+            result->peak > 0 ? json_real(result->peak / 1e12) : json_null());
 }
 
 struct json_t *kiln_op_json(
         const struct kiln_op_setup *setup, const struct kiln_op_result *results, size_t count) {
-    const struct kiln_device *desc = &setup->dev->desc;
+    const struct kiln_ceilings *ceilings = &setup->ceilings;
     json_t *array = json_array();
     int passed = 1;
     for (size_t i = 0; array && i < count; i++) {
         json_array_append_new(array, result_json(setup, &results[i]));
         passed &= kiln_op_passed(&results[i]);
     }
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:b, s:o}", "device", setup->dev->id, "device_name",
-            desc->name, "grade", grade_of(setup), "memory_gb_s",
-            desc->memory_bandwidth > 0 ? json_real(desc->memory_bandwidth / 1e9) : json_null(),
-            "peak_tflop_s", setup->peak > 0 ? json_real(setup->peak / 1e12) : json_null(), "passed",
-            passed, "results", array);
+    return json_pack("{s:s, s:s, s:s, s:o, s:s?, s:o, s:b, s:o}", "device", setup->dev->id,
+            "device_name", setup->dev->desc.name, "grade", grade_of(setup), "memory_gb_s",
+            ceilings->bandwidth > 0 ? json_real(ceilings->bandwidth / 1e9) : json_null(),
+            "device_file", ceilings->file[0] ? ceilings->file : NULL, "peak_tflop_s",
+            setup->peak > 0 ? json_real(setup->peak / 1e12) : json_null(), "passed", passed,
+            "results", array);
 }

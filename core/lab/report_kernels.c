@@ -240,6 +240,7 @@ static void op_row(struct kiln_section *section, const json_t *results, const js
     (void)optional_cell(table, warm, "memory_pct", 1);
     (void)optional_cell(table, warm, "tflop_s", 3);
     (void)optional_cell(table, warm, "peak_pct", 1);
+    (void)kiln_table_cell(table, "%s", kiln_json_string(one, "peak", ""));
     (void)optional_cell(table, one, "warp_instructions", 0);
     if (!*warm_us && !*cold_us) {
         return;
@@ -254,12 +255,12 @@ static void op_row(struct kiln_section *section, const json_t *results, const js
 
 void kiln_report_op(struct kiln_report *report, const struct kiln_report_source *source) {
     static const char *const columns[] = {"shape", "variant", "geometry", "parity", "warm us",
-            "cold us", "GB/s", "% of memory", "TFLOP/s", "% of peak", "warp instructions"};
+            "cold us", "GB/s", "% of memory", "TFLOP/s", "% of peak", "peak", "warp instructions"};
     const json_t *results = json_object_get(source->document, "results"), *one;
     char title[160];
     snprintf(title, sizeof(title), "One kernel: %.120s",
             kiln_json_string(json_array_get(results, 0), "slot", "?"));
-    struct kiln_section *section = kiln_report_section(report, title, columns, 11);
+    struct kiln_section *section = kiln_report_section(report, title, columns, 12);
     double most = longest_time(results);
     size_t i;
     if (!section) {

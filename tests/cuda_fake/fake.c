@@ -6,7 +6,8 @@
 //
 //   FAKE_CUDA_NAME    what the device is called ("Fake GPU")
 //   FAKE_CUDA_SMS     its multiprocessors (84)
-//   FAKE_CUDA_MS      milliseconds that a launch adds to the half of one between two events (0)
+//   FAKE_CUDA_MARK    milliseconds from an event to the next (0.5)
+//   FAKE_CUDA_MS      milliseconds that a launch or a replay between them adds (0)
 //   FAKE_CUDA_STATIC  bytes of static shared memory of every kernel (0)
 //   FAKE_CUDA_MEMORY  bytes of the device (1 GiB)
 //   FAKE_CUDA_FAIL    "SYMBOL N CODE": the N-th call of that function fails with CODE (N 0: every
@@ -373,8 +374,9 @@ PLAIN(cuEventSynchronize, void *event) {
 }
 
 PLAIN(cuEventElapsedTime, float *ms, const struct event *from, const struct event *to) {
-    const char *each = getenv("FAKE_CUDA_MS");
-    *ms = 0.5f + (each ? strtof(each, NULL) : 0) * (float)(to->launches - from->launches);
+    const char *mark = getenv("FAKE_CUDA_MARK"), *each = getenv("FAKE_CUDA_MS");
+    *ms = (mark ? strtof(mark, NULL) : 0.5f) +
+          (each ? strtof(each, NULL) : 0) * (float)(to->launches - from->launches);
     return called("cuEventElapsedTime");
 }
 
@@ -410,6 +412,7 @@ PLAIN(cuGraphInstantiateWithFlags, void **exec, void *graph, unsigned long long 
 PLAIN(cuGraphLaunch, void *exec, void *stream) {
     (void)exec;
     (void)stream;
+    launches++;
     return called("cuGraphLaunch");
 }
 

@@ -149,6 +149,33 @@ def roofline_cases(runs):
           "are not known\n" in result.stdout, result.stdout)
 
 
+def op_cases(runs):
+    """A kernel alone beside the peak of its own arithmetic: its numbers are wrong, since nothing runs, and its times are such
+    that the host waits longer."""
+    times = {"FAKE_CUDA_MARK": "0", "FAKE_CUDA_MS": "0.0001"}
+    card = {"FAKE_CUDA_NAME": "NVIDIA GeForce RTX 3090", "FAKE_CUDA_SMS": "82", **times}
+    matmul = ["--shape", "m=64,n=256,k=512", "--device", "cuda", "-r", "1"]
+    row, norm = ["--shape", "m=1,n=256,k=512", *matmul[2:]], ["--shape", "m=64,k=512", *matmul[2:]]
+    for words, peak, rate in ((["matmul.q4_K.prefill", *matmul, "--set", "matmul.*.prefill.variant=mmq"], "int8", 284),
+                              (["matmul.q4_K.prefill", *matmul], "f16", 71), (["matmul.q4_K.decode", *row], "int8 / 2", 142),
+                              (["norm", *norm], "f32", 35.6), (["norm", *norm, "--peak", "3"], "given", 3)):
+        result = runs.kiln("op", *words, "--json", **card)
+        doc = json.loads(result.stdout or "{}")
+        one = doc.get("results", [{}])[0]
+        warm = one.get("warm") or {"peak_pct": 0, "tflop_s": 1}
+        check("op: %s is held to %s" % (" ".join(words), peak), one.get("peak") == peak and one["peak_tflop_s"] == rate and
+              abs(warm["peak_pct"] - 100 * warm["tflop_s"] / rate) < 1e-6 * warm["peak_pct"] and doc["device_file"] == "rtx3090" and doc["peak_tflop_s"] == (3 if peak == "given" else None),
+              result.stdout + result.stderr)
+    text = runs.kiln("op", "matmul.q4_K.prefill", *matmul, **card).stdout
+    check("op: in words", re.search(r"% of f16\)\n.*arithmetic: 71\.0 TFLOP/s of f16 \(configs/devices/rtx3090\.ini\)", text, re.S),
+          text)
+    text = runs.kiln("op", "matmul.q4_K.prefill", *matmul, "-ub", "16,64", **card).stdout
+    check("op: in a table", "| % of peak | peak |\n" in text and text.count(" | f16 |\n") == 2, text)
+    doc = json.loads(runs.kiln("op", "matmul.q4_K.prefill", *matmul, "--json", **times).stdout or "{}")
+    check("op: no card's file", doc["device_file"] is None and doc["results"][0]["peak"] is None and
+          doc["results"][0]["peak_tflop_s"] is None, doc)
+
+
 def ab_cases(runs):
     """The runs with events between the steps, behind the rounds of an A/B, and what fails there."""
     files = []
@@ -288,6 +315,7 @@ with tempfile.TemporaryDirectory() as scratch:
     graph_cases(all_runs)
     wall_cases(all_runs)
     roofline_cases(all_runs)
+    op_cases(all_runs)
     ab_cases(all_runs)
     memory_cases(all_runs)
     compile_cases(all_runs)
