@@ -37,14 +37,27 @@ int kiln_report_color(const char *slot) {
     return KILN_REPORT_COLORS - 1;
 }
 
-static void wall_row(struct kiln_section *section, const char *slot, const char *name, double ms,
-        double wall_ms, double *x) {
+// A number with so many decimals, or an empty cell where a result has none.
+static void wall_cell(
+        struct kiln_table *table, const json_t *slice, const char *key, int decimals) {
+    const double value = kiln_json_double(slice, key, -1);
+    (void)(value >= 0 ? kiln_table_cell(table, "%.*f", decimals, value)
+                      : kiln_table_cell(table, "%s", ""));
+}
+
+// slice: of the result; NULL: what is no kernel.
+static void wall_row(struct kiln_section *section, const json_t *slice, const char *slot,
+        const char *name, double ms, double wall_ms, double *x) {
     char tip[TIP];
     struct kiln_table *table = &section->table;
     double share = wall_ms > 0 ? 100 * ms / wall_ms : 0;
     (void)kiln_table_cell(table, "%s", slot);
     const char *time = kiln_table_cell(table, "%.3f", ms);
     const char *part = kiln_table_cell(table, "%.2f", share);
+    wall_cell(table, slice, "memory_pct", 1);
+    wall_cell(table, slice, "peak_pct", 1);
+    (void)kiln_table_cell(table, "%s", kiln_json_string(slice, "peak", ""));
+    wall_cell(table, slice, "bound_ms", 3);
     (void)kiln_table_cell(table, "%s", name);
     snprintf(tip, sizeof(tip), "%.120s: %s ms, %s %%", slot, time, part);
     double width = ms > 0 ? (KILN_REPORT_WIDTH - 8) * share / 100 : 0;
@@ -82,12 +95,13 @@ static void wall_legend(struct kiln_section *section, const json_t *slices) {
 }
 
 void kiln_report_wall(struct kiln_report *report, const struct kiln_report_source *source) {
-    static const char *const columns[] = {"slot", "ms", "% of the wall", "kernel"};
+    static const char *const columns[] = {"slot", "ms", "% of the wall", "% of memory", "% of peak",
+            "peak", "roofline ms, derived", "kernel"};
     char title[160], test[64];
     const json_t *doc = source->document, *slices = json_object_get(doc, "slices"), *slice;
     kiln_result_test_name(doc, test, sizeof(test));
     snprintf(title, sizeof(title), "Wall by slice: %s", test);
-    struct kiln_section *section = kiln_report_section(report, title, columns, 4);
+    struct kiln_section *section = kiln_report_section(report, title, columns, 8);
     if (!section) {
         return;
     }
@@ -98,16 +112,20 @@ void kiln_report_wall(struct kiln_report *report, const struct kiln_report_sourc
     kiln_svg_begin(&section->picture, 66 + 16 * (double)legend, title);
     json_array_foreach(slices, i, slice) {
         double ms = kiln_json_double(slice, "ms", 0);
-        wall_row(section, kiln_json_string(slice, "slot", "?"), kiln_json_string(slice, "name", ""),
-                ms, wall, &x);
+        wall_row(section, slice, kiln_json_string(slice, "slot", "?"),
+                kiln_json_string(slice, "name", ""), ms, wall, &x);
         sum += ms;
     }
     if (json_object_get(doc, "host_ms")) {
-        wall_row(section, "host", "between the parts of a pass", wall - sum, wall, &x);
+        wall_row(section, NULL, "host", "between the parts of a pass", wall - sum, wall, &x);
     }
     (void)kiln_table_cell(&section->table, "wall");
     const char *whole = kiln_table_cell(&section->table, "%.3f", wall);
     (void)kiln_table_cell(&section->table, "100");
+    for (int blank = 0; blank < 3; blank++) {
+        (void)kiln_table_cell(&section->table, "%s", "");
+    }
+    wall_cell(&section->table, json_object_get(doc, "roofline"), "bound_ms", 3);
     (void)kiln_table_cell(&section->table, "%s", "");
     kiln_svg_label(&section->picture, KILN_REPORT_WIDTH - 4, 13, "end", 1, whole);
     kiln_svg_label(&section->picture, 4, 13, "start", 0, "the whole wall, ms");

@@ -105,8 +105,10 @@ def save(folder, name, value):
 
 def documents(folder):
     wall = {"kiln": "0", "kind": "wall", "device": "NVIDIA GB10", "grade": "measured", "result": {
-        "n_prompt": 3325, "n_gen": 0, "n_depth": 0, "wall_ms": 1250.0, "host_ms": 25.0, "slices": [
-            {"slot": "matmul.q4_K.prefill", "name": "matmul/mmq BM=128", "ms": 900.0, "share_pct": 72.0},
+        "n_prompt": 3325, "n_gen": 0, "n_depth": 0, "wall_ms": 1250.0, "host_ms": 25.0, "roofline": {"grade": "derived", "bound_ms": 437.625},
+        "slices": [
+            {"slot": "matmul.q4_K.prefill", "name": "matmul/mmq BM=128", "ms": 900.0, "share_pct": 72.0, "memory_pct": 3.25,
+             "peak": "int8", "peak_pct": 46.75, "bound_ms": 420.75, "bound_by": "int8"},
             {"slot": "attention.prefill", "name": "attention/fap1", "ms": 127.5, "share_pct": 10.2},
             {"slot": "norm", "name": HOSTILE, "ms": 62.5, "share_pct": 5.0},
             {"slot": HOSTILE, "name": "x", "ms": 135.0, "share_pct": 10.8}, {"slot": "\u20ac" * 99, "name": "\u20ac" * 500, "ms": 0}]}}
@@ -145,7 +147,8 @@ def documents(folder):
 
 
 def kinds(files):
-    for name, wanted in (("wall", ["127.500", "10.20", "1250.000", "between the parts of a pass"]),
+    for name, wanted in (("wall", ["127.500", "10.20", "1250.000", "between the parts of a pass", "roofline ms, derived",
+                                   "3.2", "46.8", "int8", "420.750", "437.625"]),
                          ("ab", ["+5.62", "0.41", "2749.90 t/s", "disturbed", "LAND; interval +5.10 to +6.20", "3.375", "-1.75", "9.125",
                                  "+100.00", "+2.38", "e/act T=256"]),
                          ("audit", ["8.3", "16.7", "25.0", "FA_TQ=64 FA_TKV=16"]),
