@@ -3,28 +3,12 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/schedule.h"
+#include "lab/marks.h"
 #include "lab/stats.h"
-#include "plugin/schema.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    NO_SLOT = -1, // behind the last step of a schedule
-    EMPTY = -2,   // two marks with nothing between: what one costs
-    EMPTIES = 32,
-    // Fills that keep a GPU busy longer than the host takes to queue them and what follows.
-    BUSY = 64,
-    BUSY_BYTES = 8 << 20
-};
-
-struct mark {
-    void *at;    // of a device with a clock of its own
-    double host; // else the host's, when the device has done what it was told
-    int32_t slot;
-};
 
 struct variant {
     char *name;
@@ -44,9 +28,7 @@ struct kiln_ab_tracer {
     struct kiln_workload_run *work;
     struct slot *slots;
     size_t n, cap;
-    struct mark *marks;
-    size_t n_marks, cap_marks;
-    void *scratch; // on the device, to keep it busy with
+    struct kiln_marks marks; // owners: slots
     size_t runs, cap_runs;
     int counting; // the uncounted runs, which find the slots
     int differs;
@@ -56,23 +38,13 @@ struct kiln_ab_tracer {
 
 // ---- Slots --------------------------------------------------------------------------------------
 
-static char *name_of(const struct kiln_trace_step *step) {
-    struct kiln_buf name = {0};
-    kiln_buf_printf(&name, "%s/%s", step->plugin, step->variant);
-    kiln_geometry_print(step->geometry, &name);
-    if (step->source) {
-        kiln_buf_printf(&name, " source=%s", step->source);
-    }
-    return kiln_buf_take(&name);
-}
-
 static int32_t find_slot(const struct kiln_ab_tracer *t, const char *name) {
     for (size_t i = 0; i < t->n; i++) {
         if (strcmp(t->slots[i].name, name) == 0) {
             return (int32_t)i;
         }
     }
-    return NO_SLOT;
+    return KILN_MARK_NOBODY;
 }
 
 static enum kiln_status add_slot(struct kiln_ab_tracer *t, const char *name, struct kiln_err *err) {
@@ -117,93 +89,28 @@ static int slot_differs(const struct slot *slot) {
     return differs;
 }
 
-// ---- Marks --------------------------------------------------------------------------------------
-
-static enum kiln_status put_mark(struct kiln_ab_tracer *t, int32_t slot, struct kiln_err *err) {
-    size_t had = t->cap_marks;
-    struct kiln_dev *dev = t->twin->dev;
-    if (kiln_grow(&t->marks, &t->cap_marks, t->n_marks + 1, sizeof(*t->marks)) != 0) {
-        return kiln_err_nomem(err, "the marks of a comparison");
-    }
-    if (t->cap_marks > had) { // marks are made once and moved from run to run
-        memset(t->marks + had, 0, (t->cap_marks - had) * sizeof(*t->marks));
-    }
-    struct mark *mark = &t->marks[t->n_marks++];
-    mark->slot = slot;
-    if (dev->ops->mark) {
-        return dev->ops->mark(dev, &mark->at, err);
-    }
-    KILN_TRY(dev->ops->sync(dev, err));
-    mark->host = kiln_clock_seconds();
-    return KILN_STATUS_OK;
-}
+// ---- Steps --------------------------------------------------------------------------------------
 
 static enum kiln_status on_step(
         void *arg, const struct kiln_trace_step *step, struct kiln_err *err) {
     struct kiln_ab_tracer *t = arg;
-    int32_t slot = step ? find_slot(t, step->slot) : NO_SLOT;
+    int32_t slot = step ? find_slot(t, step->slot) : KILN_MARK_NOBODY;
     if (step && t->counting) {
-        if (slot == NO_SLOT) {
+        if (slot == KILN_MARK_NOBODY) {
             slot = (int32_t)t->n;
             KILN_TRY(add_slot(t, step->slot, err));
         }
         t->slots[slot].steps[t->side]++;
-        KILN_TRY(count_variant(&t->slots[slot], name_of(step), t->side, err));
+        KILN_TRY(count_variant(&t->slots[slot], kiln_step_name(step), t->side, err));
     }
-    return put_mark(t, slot, err);
+    return kiln_marks_put(&t->marks, slot, err);
 }
 
-static enum kiln_status between(struct kiln_dev *dev, const struct mark *from,
-        const struct mark *to, double *seconds, struct kiln_err *err) {
-    if (dev->ops->mark) {
-        return dev->ops->elapsed(dev, from->at, to->at, seconds, err);
+static void add_slot_time(void *arg, int32_t slot, double seconds) {
+    struct kiln_ab_tracer *t = arg;
+    if (!t->counting) {
+        t->slots[slot].seconds[(size_t)t->side * t->cap_runs + t->runs] += seconds;
     }
-    *seconds = to->host - from->host;
-    return KILN_STATUS_OK;
-}
-
-// Adds what lies between the marks to this run of the side's slots, and takes the marks away.
-static enum kiln_status add_up(struct kiln_ab_tracer *t, struct kiln_err *err) {
-    for (size_t i = 0; i + 1 < t->n_marks; i++) {
-        double seconds;
-        int32_t slot = t->marks[i].slot;
-        if (slot == NO_SLOT) {
-            continue;
-        }
-        KILN_TRY(between(t->twin->dev, &t->marks[i], &t->marks[i + 1], &seconds, err));
-        if (slot == EMPTY) {
-            t->empty += seconds / EMPTIES;
-        } else if (!t->counting) {
-            t->slots[slot].seconds[(size_t)t->side * t->cap_runs + t->runs] += seconds;
-        }
-    }
-    t->n_marks = 0;
-    return KILN_STATUS_OK;
-}
-
-// Has a GPU busy while what comes next is queued: else the host's time to launch would count into
-// it. Other devices do what they are told when they are told.
-static enum kiln_status keep_busy(struct kiln_ab_tracer *t, struct kiln_err *err) {
-    struct kiln_dev *dev = t->twin->dev;
-    if (!dev->ops->mark || dev->desc.kind != KILN_DEVICE_CUDA) {
-        return KILN_STATUS_OK;
-    }
-    if (!t->scratch) {
-        KILN_TRY(dev->ops->alloc(dev, BUSY_BYTES, &t->scratch, err));
-    }
-    for (int i = 0; i < BUSY; i++) {
-        KILN_TRY(dev->ops->zero(dev, t->scratch, BUSY_BYTES, err));
-    }
-    return KILN_STATUS_OK;
-}
-
-static enum kiln_status take_empties(struct kiln_ab_tracer *t, struct kiln_err *err) {
-    KILN_TRY(keep_busy(t, err));
-    t->empty = 0;
-    for (int i = 0; i <= EMPTIES; i++) {
-        KILN_TRY(put_mark(t, i < EMPTIES ? EMPTY : NO_SLOT, err));
-    }
-    return add_up(t, err);
 }
 
 // ---- Runs ---------------------------------------------------------------------------------------
@@ -214,11 +121,11 @@ static enum kiln_status watched_run(
     const struct kiln_trace trace = {.step = on_step, .arg = t};
     double seconds;
     t->side = side;
-    t->n_marks = 0;
+    t->marks.n = 0;
     kiln_engine_trace(engine, &trace);
     enum kiln_status status = kiln_workload_time(t->work, engine, &seconds, err);
     kiln_engine_trace(engine, NULL);
-    return status == KILN_STATUS_OK ? add_up(t, err) : status;
+    return status == KILN_STATUS_OK ? kiln_marks_take(&t->marks, add_slot_time, t, err) : status;
 }
 
 enum kiln_status kiln_ab_tracer_open(struct kiln_ab_tracer **tracer, struct kiln_twin *twin,
@@ -227,7 +134,11 @@ enum kiln_status kiln_ab_tracer_open(struct kiln_ab_tracer **tracer, struct kiln
     if (!t) {
         return kiln_err_nomem(err, "the slots of a comparison");
     }
-    *t = (struct kiln_ab_tracer){.twin = twin, .work = work, .cap_runs = runs, .counting = 1};
+    *t = (struct kiln_ab_tracer){.twin = twin,
+            .work = work,
+            .marks = {.dev = twin->dev},
+            .cap_runs = runs,
+            .counting = 1};
     KILN_TRY(watched_run(t, KILN_SIDE_BASE, err));
     KILN_TRY(watched_run(t, KILN_SIDE_CHANGE, err));
     t->counting = 0;
@@ -255,12 +166,7 @@ void kiln_ab_tracer_close(struct kiln_ab_tracer *tracer) {
     if (!tracer) {
         return;
     }
-    struct kiln_dev *dev = tracer->twin->dev;
-    for (size_t i = 0; dev->ops->mark && i < tracer->cap_marks; i++) {
-        dev->ops->unmark(dev, tracer->marks[i].at);
-    }
-    kiln_free(tracer->marks);
-    dev->ops->free(dev, tracer->scratch);
+    kiln_marks_close(&tracer->marks);
     for (size_t i = 0; i < tracer->n; i++) {
         for (size_t v = 0; v < tracer->slots[i].n; v++) {
             kiln_free(tracer->slots[i].variants[v].name);
@@ -321,7 +227,7 @@ enum kiln_status kiln_ab_tracer_conclude(struct kiln_ab_tracer *tracer, double w
     if (tracer->runs == 0) {
         return KILN_STATUS_OK;
     }
-    KILN_TRY(take_empties(tracer, err));
+    KILN_TRY(kiln_marks_cost(&tracer->marks, &tracer->empty, err));
     kernels->slots = kiln_calloc(tracer->n, sizeof(*kernels->slots));
     if (!kernels->slots) {
         return kiln_err_nomem(err, "the slots of a comparison");

@@ -3,10 +3,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/schedule.h"
 #include "lab/health.h"
+#include "lab/marks.h"
 #include "lab/work.h"
-#include "plugin/schema.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,20 +14,9 @@
 #define SETTLE 1.0 // seconds before the first paced run, behind one at the power limit
 
 enum {
-    NO_SLICE = -1, // behind the last step of a schedule
-    EMPTY = -2,    // two marks with nothing between: what one costs
-    EMPTIES = 32,
-    // Fills that keep a GPU busy longer than the host takes to queue them and what follows.
-    BUSY = 64,
-    BUSY_BYTES = 8 << 20,
     // Fills round paced steps are small: L2 is to hold what the step before left there.
     AWAKE = 64,
     AWAKE_BYTES = 64 << 10
-};
-
-struct mark {
-    void *at;
-    int32_t slice; // what runs from this mark to the next
 };
 
 struct mean {
@@ -39,31 +27,23 @@ struct recorder {
     struct kiln_session *session;
     const struct kiln_registry *registry;
     struct kiln_wall *wall;
-    struct mark *marks;
-    size_t n, cap;
+    struct kiln_marks marks; // owners: slices
     struct kiln_workload_run work;
     struct kiln_health_reader *health;
-    void *scratch; // on the device, to keep it busy with
-    void *fills;   // recorded
-    struct mean clock, empty;
-    int paced; // whether the run under way is
+    void *fills; // recorded
+    struct mean clock;
+    int paced;   // whether the run under way is
+    double took; // what the marks that were taken last had between them
     struct mean paced_clock, paced_watts;
 };
 
 // ---- Watching the steps -------------------------------------------------------------------------
 
-static char *name_of(const struct kiln_trace_step *step) {
-    struct kiln_buf name = {0};
-    kiln_buf_printf(&name, "%s/%s", step->plugin, step->variant);
-    kiln_geometry_print(step->geometry, &name);
-    return kiln_buf_take(&name);
-}
-
 // The slice of a step; a new one when there is none yet.
 static enum kiln_status slice_of(struct recorder *r, const struct kiln_trace_step *step,
         int32_t *index, struct kiln_err *err) {
     struct kiln_wall *wall = r->wall;
-    char *name = name_of(step);
+    char *name = kiln_step_name(step);
     if (!name) {
         return kiln_err_nomem(err, "a slice of the wall");
     }
@@ -84,19 +64,6 @@ static enum kiln_status slice_of(struct recorder *r, const struct kiln_trace_ste
     *index = (int32_t)wall->n;
     wall->slices[wall->n++] = (struct kiln_wall_slice){.slot = slot, .name = name};
     return KILN_STATUS_OK;
-}
-
-static enum kiln_status put_mark(struct recorder *r, int32_t slice, struct kiln_err *err) {
-    size_t had = r->cap;
-    if (kiln_grow(&r->marks, &r->cap, r->n + 1, sizeof(*r->marks)) != 0) {
-        return kiln_err_nomem(err, "the marks of a wall");
-    }
-    if (r->cap > had) { // marks are made once and moved from run to run
-        memset(r->marks + had, 0, (r->cap - had) * sizeof(*r->marks));
-    }
-    struct kiln_dev *dev = r->session->dev;
-    r->marks[r->n].slice = slice;
-    return dev->ops->mark(dev, &r->marks[r->n++].at, err);
 }
 
 static void add_to(struct mean *mean, double value) {
@@ -122,23 +89,6 @@ static int is_gpu(const struct recorder *r) {
     return r->session->dev->desc.kind == KILN_DEVICE_CUDA;
 }
 
-static enum kiln_status fill(struct recorder *r, int times, uint64_t bytes, struct kiln_err *err) {
-    struct kiln_dev *dev = r->session->dev;
-    if (!r->scratch) {
-        KILN_TRY(dev->ops->alloc(dev, BUSY_BYTES, &r->scratch, err));
-    }
-    for (int i = 0; i < times; i++) {
-        KILN_TRY(dev->ops->zero(dev, r->scratch, bytes, err));
-    }
-    return KILN_STATUS_OK;
-}
-
-// Has a GPU busy while what comes next is queued: else the host's time to launch would count into
-// it. Other devices do what they are told when they are told.
-static enum kiln_status keep_busy(struct recorder *r, struct kiln_err *err) {
-    return is_gpu(r) ? fill(r, BUSY, BUSY_BYTES, err) : KILN_STATUS_OK;
-}
-
 static void count_work(const struct recorder *r, struct kiln_wall_slice *slice,
         const struct kiln_trace_step *step) {
     const struct kiln_work work = kiln_work_of(step->planned, step->problem, step->kv_len);
@@ -154,29 +104,17 @@ static void count_work(const struct recorder *r, struct kiln_wall_slice *slice,
     slice->bytes += work.bytes;
 }
 
-// Takes the marks' times to their slices; *took: of all of them.
-static enum kiln_status add_up(struct recorder *r, double *took, struct kiln_err *err) {
-    struct kiln_dev *dev = r->session->dev;
-    *took = 0;
-    for (size_t i = 0; i + 1 < r->n; i++) {
-        double seconds;
-        int32_t slice = r->marks[i].slice;
-        if (slice == NO_SLICE) {
-            continue;
-        }
-        KILN_TRY(dev->ops->elapsed(dev, r->marks[i].at, r->marks[i + 1].at, &seconds, err));
-        *took += seconds;
-        if (slice == EMPTY) {
-            r->empty.sum += seconds;
-            r->empty.n++;
-        } else if (r->paced) {
-            r->wall->slices[slice].paced += seconds;
-        } else {
-            r->wall->slices[slice].seconds += seconds;
-        }
-    }
-    r->n = 0;
-    return KILN_STATUS_OK;
+static void add_slice(void *arg, int32_t slice, double seconds) {
+    struct recorder *r = arg;
+    struct kiln_wall_slice *s = &r->wall->slices[slice];
+    r->took += seconds;
+    *(r->paced ? &s->paced : &s->seconds) += seconds;
+}
+
+// Takes the marks' times to their slices.
+static enum kiln_status add_up(struct recorder *r, struct kiln_err *err) {
+    r->took = 0;
+    return kiln_marks_take(&r->marks, add_slice, r, err);
 }
 
 // ---- Pacing -------------------------------------------------------------------------------------
@@ -191,10 +129,10 @@ static void look_paced(struct recorder *r) {
 
 static enum kiln_status record_fills(struct recorder *r, struct kiln_err *err) {
     struct kiln_dev *dev = r->session->dev;
-    KILN_TRY(fill(r, 1, AWAKE_BYTES, err)); // has the memory before the recording
+    KILN_TRY(kiln_marks_fill(&r->marks, 1, AWAKE_BYTES, err)); // has the memory before it records
     KILN_TRY(dev->ops->record_begin(dev, err));
     struct kiln_err ended = {0};
-    enum kiln_status status = fill(r, AWAKE, AWAKE_BYTES, err);
+    enum kiln_status status = kiln_marks_fill(&r->marks, AWAKE, AWAKE_BYTES, err);
     enum kiln_status end = dev->ops->record_end(dev, &r->fills, &ended);
     if (status == KILN_STATUS_OK && end != KILN_STATUS_OK) {
         *err = ended;
@@ -203,7 +141,8 @@ static enum kiln_status record_fills(struct recorder *r, struct kiln_err *err) {
     return status;
 }
 
-// As keep_busy, without what it does to L2. Recorded, so that many small fills are one call: queued
+// Has a GPU busy while what comes next is queued: else the host's time to launch would count into
+// it. Little of L2 is lost. Recorded, so that many small fills are one call: queued
 // by themselves they take no longer to run than to queue, and the card waits for the step.
 static enum kiln_status keep_awake(struct recorder *r, struct kiln_err *err) {
     struct kiln_dev *dev = r->session->dev;
@@ -231,20 +170,19 @@ static enum kiln_status rest(struct recorder *r, double seconds, struct kiln_err
     return KILN_STATUS_OK;
 }
 
-// Ends the step before, rests, and has the card busy for the next; slice NO_SLICE: there is none.
+// Ends the step before, rests, and has the card busy for the next; KILN_MARK_NOBODY: there is none.
 static enum kiln_status pace_step(struct recorder *r, int32_t slice, struct kiln_err *err) {
-    if (r->n > 0) {
-        double took;
-        KILN_TRY(put_mark(r, NO_SLICE, err));
+    if (r->marks.n > 0) {
+        KILN_TRY(kiln_marks_put(&r->marks, KILN_MARK_NOBODY, err));
         look_paced(r); // while it runs
-        KILN_TRY(add_up(r, &took, err));
-        KILN_TRY(rest(r, fmax(KILN_WALL_REST_LEAST, KILN_WALL_REST_TIMES * took), err));
+        KILN_TRY(add_up(r, err));
+        KILN_TRY(rest(r, fmax(KILN_WALL_REST_LEAST, KILN_WALL_REST_TIMES * r->took), err));
     }
-    if (slice == NO_SLICE) {
+    if (slice == KILN_MARK_NOBODY) {
         return KILN_STATUS_OK;
     }
     KILN_TRY(keep_awake(r, err));
-    return put_mark(r, slice, err);
+    return kiln_marks_put(&r->marks, slice, err);
 }
 
 // ---- Runs ---------------------------------------------------------------------------------------
@@ -252,7 +190,7 @@ static enum kiln_status pace_step(struct recorder *r, int32_t slice, struct kiln
 static enum kiln_status on_step(
         void *arg, const struct kiln_trace_step *step, struct kiln_err *err) {
     struct recorder *r = arg;
-    int32_t slice = NO_SLICE;
+    int32_t slice = KILN_MARK_NOBODY;
     if (step) {
         KILN_TRY(slice_of(r, step, &slice, err));
     }
@@ -262,7 +200,7 @@ static enum kiln_status on_step(
     if (step) {
         count_work(r, &r->wall->slices[slice], step);
     }
-    return put_mark(r, slice, err);
+    return kiln_marks_put(&r->marks, slice, err);
 }
 
 static enum kiln_status traced_run(struct recorder *r, double *seconds, struct kiln_err *err) {
@@ -273,18 +211,9 @@ static enum kiln_status traced_run(struct recorder *r, double *seconds, struct k
     return status;
 }
 
-static enum kiln_status take_empties(struct recorder *r, struct kiln_err *err) {
-    double took;
-    KILN_TRY(keep_busy(r, err));
-    for (int i = 0; i <= EMPTIES; i++) {
-        KILN_TRY(put_mark(r, i < EMPTIES ? EMPTY : NO_SLICE, err));
-    }
-    return add_up(r, &took, err);
-}
-
 static enum kiln_status all_runs(struct recorder *r, int64_t runs, struct kiln_err *err) {
     struct kiln_engine *engine = r->session->engine;
-    double seconds = 0, took;
+    double seconds = 0;
     KILN_TRY(kiln_workload_warm(&r->work, engine, NULL, err));
     for (int64_t i = 0; i < runs; i++) { // interleaved, so that drift meets both alike
         KILN_TRY(kiln_workload_time(&r->work, engine, &seconds, err));
@@ -293,7 +222,7 @@ static enum kiln_status all_runs(struct recorder *r, int64_t runs, struct kiln_e
         KILN_TRY(traced_run(r, &seconds, err));
         look(r);
         r->wall->traced += seconds;
-        KILN_TRY(add_up(r, &took, err));
+        KILN_TRY(add_up(r, err));
     }
     return KILN_STATUS_OK;
 }
@@ -323,7 +252,6 @@ static void conclude(struct recorder *r, int64_t runs) {
     struct kiln_wall *wall = r->wall;
     double n = (double)runs;
     wall->runs = runs;
-    wall->mark = mean_of(&r->empty);
     wall->sm_mhz = mean_of(&r->clock);
     wall->pace.sm_mhz = mean_of(&r->paced_clock);
     wall->pace.watts = mean_of(&r->paced_watts);
@@ -362,7 +290,7 @@ static enum kiln_status measure(
     if (params->paced) {
         KILN_TRY(paced_runs(r, params->runs, err));
     }
-    KILN_TRY(take_empties(r, err));
+    KILN_TRY(kiln_marks_cost(&r->marks, &r->wall->mark, err));
     conclude(r, params->runs);
     return KILN_STATUS_OK;
 }
@@ -373,16 +301,13 @@ enum kiln_status kiln_wall_run(struct kiln_session *session, const struct kiln_w
     struct recorder r = {.session = session,
             .registry = params->registry,
             .wall = wall,
+            .marks = {.dev = session->dev},
             .health = kiln_health_open(session->dev)};
     enum kiln_status status = measure(&r, params, err);
-    for (size_t i = 0; i < r.cap; i++) {
-        session->dev->ops->unmark(session->dev, r.marks[i].at);
-    }
-    kiln_free(r.marks);
     if (r.fills) {
         session->dev->ops->forget(session->dev, r.fills);
     }
-    session->dev->ops->free(session->dev, r.scratch);
+    kiln_marks_close(&r.marks);
     kiln_health_close(r.health);
     kiln_workload_close(&r.work);
     return status;

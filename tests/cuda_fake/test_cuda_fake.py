@@ -94,6 +94,12 @@ def wall_cases(runs):
     check("a mark's own time is off its slice", abs(wall["mark_us"] - 500) < 1 and
           all(s["ms"] == s["gb_s"] == 0 for s in wall["slices"]), result.stdout)
     check("it is taken behind work", calls["cuMemsetD8Async"] >= 64, str(calls))
+    check("a mark is made once", 0 < calls["cuEventCreate"] <= sum(s["steps"] for s in wall["slices"]) + 40, str(calls))
+    norm = os.path.join(source, "kernels_src/elementwise/ew_norm.cu")
+    result = runs.kiln("wall", "-m", model, "--device", "cuda", "-p", "4", "-r", "1", "--json", "--set", "norm.source=" + norm)
+    names = [s["name"] for s in json.loads(result.stdout or '{"slices": []}')["slices"] if s["slot"] == "norm"]
+    check("a source of one's own is in the slice's name", names and all(n.endswith(" source=" + norm) for n in names),
+          result.stdout + result.stderr)
     result = runs.kiln("wall", "-m", model, "--device", "cuda", "-p", "4", "-r", "1", "--paced", "--json")
     check("a paced wall", result.returncode == 0, result.stderr)
     paced, more = json.loads(result.stdout or "{}"), runs.calls()
