@@ -4,6 +4,7 @@
 #include "base/pool.h"
 #include "base/ranges.h"
 #include "common.h"
+#include "device/catalog.h"
 #include "device/device.h"
 
 #include <jansson.h>
@@ -14,6 +15,24 @@ static const char *simd_name(void) {
     return features & KILN_HOST_AVX512 ? "avx512" : features & KILN_HOST_AVX2 ? "avx2" : "generic";
 }
 
+static enum kiln_status print_cuda(int32_t number, struct kiln_buf *out, struct kiln_err *err) {
+    struct kiln_device desc;
+    struct kiln_cuda_names names;
+    struct kiln_device_entry card;
+    KILN_TRY(kiln_cuda_describe(number, &desc, &names, err));
+    KILN_TRY(kiln_device_match(&card, NULL, &desc, err));
+    kiln_buf_printf(out, "cuda:%-2d %s, %s, %d SMs, %.1f GiB, %d bytes of shared memory a block, ",
+            number, desc.name, desc.target, desc.sm_count, (double)desc.memory_bytes / (1 << 30),
+            desc.smem_block_optin);
+    if (card.file) {
+        kiln_buf_printf(out, "peaks of configs/devices/%s.ini\n", card.file);
+    } else {
+        kiln_buf_puts(out, "peaks not known (no file of configs/devices is of it)\n");
+    }
+    kiln_device_entry_finish(&card);
+    return KILN_STATUS_OK;
+}
+
 // missing: what keeps cuda away, or NULL.
 static enum kiln_status print_text(int32_t n_cuda, const char *missing, struct kiln_err *err) {
     char name[128];
@@ -21,13 +40,7 @@ static enum kiln_status print_text(int32_t n_cuda, const char *missing, struct k
     struct kiln_buf out = {0};
     kiln_buf_printf(&out, "cpu     %s, %u threads, %s\n", name, kiln_cpu_count(), simd_name());
     for (int32_t i = 0; i < n_cuda; i++) {
-        struct kiln_device desc;
-        struct kiln_cuda_names names;
-        KILN_TRY(kiln_cuda_describe(i, &desc, &names, err));
-        kiln_buf_printf(&out,
-                "cuda:%-2d %s, %s, %d SMs, %.1f GiB, %d bytes of shared memory a block\n", i,
-                desc.name, desc.target, desc.sm_count, (double)desc.memory_bytes / (1 << 30),
-                desc.smem_block_optin);
+        KILN_TRY(print_cuda(i, &out, err));
     }
     kiln_buf_puts(&out, "sim     CUDA kernels interpreted on the CPU; sim:sm_75 and the like\n");
     if (missing) {
@@ -43,16 +56,20 @@ static enum kiln_status print_text(int32_t n_cuda, const char *missing, struct k
 static json_t *cuda_json(int32_t number) {
     struct kiln_device desc;
     struct kiln_cuda_names names;
+    struct kiln_device_entry card;
     struct kiln_err ignored = {0};
-    if (kiln_cuda_describe(number, &desc, &names, &ignored) != KILN_STATUS_OK) {
+    if (kiln_cuda_describe(number, &desc, &names, &ignored) != KILN_STATUS_OK ||
+            kiln_device_match(&card, NULL, &desc, &ignored) != KILN_STATUS_OK) {
         return NULL;
     }
     char id[32];
     snprintf(id, sizeof(id), "cuda:%d", number);
-    return json_pack("{s:s, s:s, s:s, s:i, s:I, s:i, s:i}", "id", id, "name", desc.name, "target",
-            desc.target, "sm_count", (int)desc.sm_count, "memory_bytes",
+    json_t *json = json_pack("{s:s, s:s, s:s, s:i, s:I, s:i, s:i, s:s?}", "id", id, "name",
+            desc.name, "target", desc.target, "sm_count", (int)desc.sm_count, "memory_bytes",
             (json_int_t)desc.memory_bytes, "smem_block", (int)desc.smem_block_optin, "smem_sm",
-            (int)desc.smem_sm);
+            (int)desc.smem_sm, "device_file", card.file);
+    kiln_device_entry_finish(&card);
+    return json;
 }
 
 static enum kiln_status print_json(int32_t n_cuda, const char *missing, struct kiln_err *err) {

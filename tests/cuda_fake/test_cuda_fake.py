@@ -147,6 +147,10 @@ def roofline_cases(runs):
     check("a slot below its bound has nothing to gain", lever.get("magnitude_pct") == lever.get("ceiling_pct") == 0,
           fast.stdout + fast.stderr)
     part = dict(card, FAKE_CUDA_SMS="16")
+    for env, file, says in ((card, "rtx3090", "peaks of configs/devices/rtx3090.ini"), (part, None, "peaks not known")):
+        found = json.loads(runs.kiln("devices", "--json", **env).stdout)["devices"][1]
+        text = runs.kiln("devices", **env).stdout
+        check("devices: %s" % says, found["id"] == "cuda:0" and found["device_file"] == file and says in text, text)
     wall = json.loads(runs.kiln(*words, "--json", **part).stdout or "{}")
     check("a part of a card has no peaks, but memory", wall["roofline"]["device_file"] is None and all(
         s["peak"] is s["peak_pct"] is None and s["bound_by"] == "memory" for s in wall["slices"]), wall)
