@@ -282,17 +282,17 @@ static const char *written_format(const struct lowering *low, kiln_edge edge) {
 
 static enum kiln_status add_value(struct kiln_schedule *s, kiln_edge edge, const char *format,
         int32_t reader, uint64_t bytes, int32_t *index, struct kiln_err *err) {
+    *index = (int32_t)s->n_values;
     if (kiln_grow(&s->values, &s->cap_values, s->n_values + 1, sizeof(*s->values)) != 0) {
         return kiln_err_nomem(err, "a schedule");
     }
-    s->values[s->n_values] = (struct kiln_value){.edge = edge,
+    s->values[s->n_values++] = (struct kiln_value){.edge = edge,
             .format = format,
             .reader = reader,
             .bytes = bytes,
             .first = (int32_t)s->n_steps - 1,
             .last = (int32_t)s->n_steps - 1,
             .same_as = -1};
-    *index = (int32_t)s->n_values++;
     return KILN_STATUS_OK;
 }
 

@@ -305,24 +305,25 @@ uint64_t kiln_solo_prepared_bytes(const struct kiln_solo *solo) {
 
 // ---- Using it -----------------------------------------------------------------------------------
 
-static enum kiln_status find_place(const struct kiln_solo *solo, uint32_t op, uint32_t operand,
-        const struct place **place, uint64_t *bytes, struct kiln_err *err) {
-    const struct kiln_tensor *tensor = find_tensor(solo, op, operand);
-    if (!tensor) {
-        return kiln_err_set(err, KILN_STATUS_USAGE, "op %u of %s has no operand %u", op,
-                solo->params.problem->slot, operand);
-    }
-    *place = &solo->places[solo->place_of[(size_t)op * KILN_SOLO_OPERANDS + operand]];
-    *bytes = kiln_solo_span(tensor);
-    return KILN_STATUS_OK;
+static const struct place *place_of(
+        const struct kiln_solo *solo, const struct kiln_tensor *tensor, uint32_t op) {
+    return &solo->places[solo->place_of[(size_t)op * KILN_SOLO_OPERANDS + tensor->operand]];
+}
+
+static enum kiln_status no_operand(
+        const struct kiln_solo *solo, uint32_t op, uint32_t operand, struct kiln_err *err) {
+    return kiln_err_set(err, KILN_STATUS_USAGE, "op %u of %s has no operand %u", op,
+            solo->params.problem->slot, operand);
 }
 
 enum kiln_status kiln_solo_write(struct kiln_solo *solo, uint32_t op, uint32_t operand,
         const void *data, struct kiln_err *err) {
-    const struct place *place;
-    uint64_t bytes;
-    KILN_TRY(find_place(solo, op, operand, &place, &bytes, err));
-    return solo->params.dev->ops->upload(solo->params.dev, place->at, data, bytes, err);
+    struct kiln_dev *dev = solo->params.dev;
+    const struct kiln_tensor *tensor = find_tensor(solo, op, operand);
+    if (!tensor) {
+        return no_operand(solo, op, operand, err);
+    }
+    return dev->ops->upload(dev, place_of(solo, tensor, op)->at, data, kiln_solo_span(tensor), err);
 }
 
 enum kiln_status kiln_solo_run(struct kiln_solo *solo, struct kiln_err *err) {
@@ -354,13 +355,16 @@ static enum kiln_status check_guard(
 
 enum kiln_status kiln_solo_read(
         struct kiln_solo *solo, uint32_t op, uint32_t operand, void *data, struct kiln_err *err) {
-    const struct place *place;
-    uint64_t bytes;
-    KILN_TRY(find_place(solo, op, operand, &place, &bytes, err));
+    struct kiln_dev *dev = solo->params.dev;
+    const struct kiln_tensor *tensor = find_tensor(solo, op, operand);
+    if (!tensor) {
+        return no_operand(solo, op, operand, err);
+    }
     for (size_t i = 0; solo->guard > 0 && i < solo->n_places; i++) {
         KILN_TRY(check_guard(solo, &solo->places[i], err));
     }
-    return solo->params.dev->ops->download(solo->params.dev, data, place->at, bytes, err);
+    return dev->ops->download(
+            dev, data, place_of(solo, tensor, op)->at, kiln_solo_span(tensor), err);
 }
 
 // ---- Timing -------------------------------------------------------------------------------------

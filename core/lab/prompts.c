@@ -22,16 +22,16 @@ static enum kiln_status bad(const struct reader *reader, const char *what, struc
     return kiln_err_set(err, KILN_STATUS_FILE, "%s:%zu: %s", reader->path, reader->line, what);
 }
 
-static enum kiln_status next_item(
-        struct reader *reader, struct kiln_ids **ids, struct kiln_err *err) {
+// Room for one more prompt, empty; NULL when memory ran out.
+static struct kiln_ids *next_item(struct reader *reader) {
     struct kiln_prompts *prompts = reader->prompts;
     if (kiln_grow(&prompts->items, &prompts->cap, prompts->count + 1, sizeof(*prompts->items)) !=
             0) {
-        return kiln_err_nomem(err, "the prompts");
+        return NULL;
     }
-    *ids = &prompts->items[prompts->count++];
-    **ids = (struct kiln_ids){0};
-    return KILN_STATUS_OK;
+    struct kiln_ids *ids = &prompts->items[prompts->count++];
+    *ids = (struct kiln_ids){0};
+    return ids;
 }
 
 static enum kiln_status add_text(
@@ -39,18 +39,22 @@ static enum kiln_status add_text(
     if (!reader->tokenizer) {
         return bad(reader, "the model has no tokenizer: give \"prompt_ids\" in a .jsonl file", err);
     }
-    struct kiln_ids *ids;
-    KILN_TRY(next_item(reader, &ids, err));
+    struct kiln_ids *ids = next_item(reader);
+    if (!ids) {
+        return kiln_err_nomem(err, "the prompts");
+    }
     KILN_TRY(kiln_tokenizer_encode(
             reader->tokenizer, text, len, KILN_TOKENIZE_BOS | KILN_TOKENIZE_SPECIAL, ids, err));
     return ids->len > 0 ? KILN_STATUS_OK : bad(reader, "the prompt has no tokens", err);
 }
 
 static enum kiln_status add_ids(struct reader *reader, const json_t *array, struct kiln_err *err) {
-    struct kiln_ids *ids;
+    struct kiln_ids *ids = next_item(reader);
     size_t i;
     const json_t *value;
-    KILN_TRY(next_item(reader, &ids, err));
+    if (!ids) {
+        return kiln_err_nomem(err, "the prompts");
+    }
     json_array_foreach(array, i, value) {
         json_int_t id = json_integer_value(value);
         if (!json_is_integer(value) || id < 0 || id > INT32_MAX) {
