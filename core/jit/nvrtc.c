@@ -1,6 +1,6 @@
 // nvrtc: the library's functions behind kiln's own types.
 #ifndef _GNU_SOURCE
-#    define _GNU_SOURCE // dladdr
+#    define _GNU_SOURCE // dladdr, dlinfo
 #endif
 #include "jit/nvrtc.h"
 
@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,12 @@ struct kiln_nvrtc_api {
     int (*lowered)(struct nvrtc_program *program, const char *expression, const char **name);
 };
 
+// What KILN_NVRTC may be, and what to do about one that is not so.
+#define NAMING \
+    "It names CUDA's runtime compiler: the library (libnvrtc.so.13 or .12) or the folder that " \
+    "holds it. Correct it, or unset it and kiln looks by itself; tools/fetch-nvrtc fetches one; " \
+    "--device cpu needs none"
+
 // ---- Opening ------------------------------------------------------------------------------------
 
 // dlsym gives an object pointer; POSIX promises that it can stand for a function.
@@ -44,6 +51,24 @@ static int bind(void *handle, const char *name, void *slot) {
     void *at = dlsym(handle, name);
     memcpy(slot, &at, sizeof(at));
     return at != NULL;
+}
+
+// What a library without the function is, and what to do.
+static enum kiln_status wrong(
+        const struct kiln_nvrtc *n, const char *function, struct kiln_err *err) {
+    const char *kind =
+            dlsym(n->handle, "nvrtcVersion") ? "an NVRTC older than CUDA 11.2's" : "no NVRTC";
+    const char *named = kiln_nvrtc_named();
+    if (!named) {
+        return kiln_err_set(err, KILN_STATUS_DEVICE,
+                "kernels cannot be compiled: %s is %s (it has no function %s). Name another in "
+                "KILN_NVRTC; tools/fetch-nvrtc fetches one",
+                n->path, kind, function);
+    }
+    return kiln_err_set(err, KILN_STATUS_DEVICE,
+            "kernels cannot be compiled: KILN_NVRTC is '%.200s', and %s is %s (it has no function "
+            "%s). " NAMING,
+            named, n->path, kind, function);
 }
 
 static enum kiln_status bind_all(struct kiln_nvrtc *n, struct kiln_err *err) {
@@ -70,10 +95,7 @@ static enum kiln_status bind_all(struct kiln_nvrtc *n, struct kiln_err *err) {
     };
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
         if (!bind(n->handle, functions[i].name, functions[i].slot)) {
-            return kiln_err_set(err, KILN_STATUS_DEVICE,
-                    "%s has no function %s: it is no NVRTC of CUDA 11.2 or newer; KILN_NVRTC names "
-                    "another, tools/fetch-nvrtc fetches one",
-                    n->path, functions[i].name);
+            return wrong(n, functions[i].name, err);
         }
     }
     return KILN_STATUS_OK;
@@ -151,13 +173,32 @@ static enum kiln_status describe(struct kiln_nvrtc *n, struct kiln_err *err) {
 }
 
 static enum kiln_status absent(const struct kiln_buf *searched, struct kiln_err *err) {
+    const char *named = kiln_nvrtc_named(), *places = searched->data ? searched->data : "";
+    const int len = searched->len > 0 ? (int)searched->len - 1 : 0; // no newline at the end
+    if (named) {
+        return kiln_err_set(err, KILN_STATUS_DEVICE,
+                "kernels cannot be compiled: KILN_NVRTC is '%.200s', and no library can be opened "
+                "there. " NAMING ". Tried:\n%.*s",
+                named, len, places);
+    }
     return kiln_err_set(err, KILN_STATUS_DEVICE,
             "kernels cannot be compiled: NVRTC (libnvrtc.so), CUDA's runtime compiler, is not "
-            "here. Get "
-            "it with tools/fetch-nvrtc, or name the library or its folder in KILN_NVRTC; --device "
-            "cpu "
-            "needs none. Searched:\n%s",
-            searched->data ? searched->data : "");
+            "here. Get it with tools/fetch-nvrtc, or name the library or its folder in KILN_NVRTC; "
+            "--device cpu needs none. Searched:\n%.*s",
+            len, places);
+}
+
+// The file that a library came from: that of its own nvrtcVersion, for NVRTC may be what the opened
+// library brings with it; of a library without one its own.
+static char *file_of(void *handle) {
+    Dl_info info;
+    struct link_map *map = NULL;
+    void *at = dlsym(handle, "nvrtcVersion");
+    const char *name = at && dladdr(at, &info) != 0                                ? info.dli_fname
+                       : dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name ? map->l_name
+                                                                                   : "libnvrtc.so";
+    char real[PATH_MAX];
+    return kiln_strdup(realpath(name, real) ? real : name);
 }
 
 static enum kiln_status open_handle(struct kiln_nvrtc *n, struct kiln_err *err) {
@@ -166,11 +207,7 @@ static enum kiln_status open_handle(struct kiln_nvrtc *n, struct kiln_err *err) 
     enum kiln_status status = n->handle ? KILN_STATUS_OK : absent(&searched, err);
     kiln_buf_finish(&searched);
     KILN_TRY(status);
-    Dl_info info;
-    void *at = dlsym(n->handle, "nvrtcVersion");
-    char real[PATH_MAX];
-    int known = at && dladdr(at, &info) != 0 && realpath(info.dli_fname, real);
-    n->path = kiln_strdup(known ? real : "libnvrtc.so");
+    n->path = file_of(n->handle);
     n->api = kiln_calloc(1, sizeof(*n->api));
     return n->path && n->api ? KILN_STATUS_OK : kiln_err_nomem(err, "NVRTC");
 }

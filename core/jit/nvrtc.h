@@ -36,8 +36,8 @@ struct kiln_nvrtc {
 };
 
 // Finds and opens it. KILN_STATUS_DEVICE when there is none, with every place that was searched and
-// how to get it. The caller ends *nvrtc with kiln_nvrtc_close. May be used from any thread
-// afterwards.
+// how to get it, or when what KILN_NVRTC names is none, with what it is. The caller ends *nvrtc
+// with kiln_nvrtc_close. May be used from any thread afterwards.
 KILN_MUST_CHECK enum kiln_status kiln_nvrtc_open(struct kiln_nvrtc **nvrtc, struct kiln_err *err);
 void kiln_nvrtc_close(struct kiln_nvrtc *nvrtc); // NULL is fine
 
@@ -76,6 +76,8 @@ void kiln_nvrtc_result_finish(struct kiln_nvrtc_result *result);
 
 // (nvrtc_find.c) Opens the first library found; *searched lists the places, one a line.
 void *kiln_nvrtc_find(struct kiln_buf *searched);
+// (nvrtc_find.c) What KILN_NVRTC says; NULL when it is unset or empty.
+const char *kiln_nvrtc_named(void);
 // (nvrtc_find.c) The folder with CUDA's headers (cuda_fp16.h), the caller's; NULL when there is
 // none. Looked for in CUDA_HOME, CUDA_PATH, beside the NVRTC library, in /usr/local/cuda,
 // /usr/include.

@@ -25,7 +25,9 @@ static void *try_open(const char *path, struct kiln_buf *searched, const char *w
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *cause = dlerror();
-        int absent = !cause || strstr(cause, "No such file") != NULL;
+        // A library that it needs in turn may be what is absent: the loader's words name it then.
+        int absent = !cause || (strncmp(cause, path, strlen(path)) == 0 &&
+                                       strstr(cause, "No such file") != NULL);
         kiln_buf_printf(searched, "  %s (%s): %s\n", path, why, absent ? "not there" : cause);
     }
     return handle;
@@ -77,14 +79,6 @@ static void *try_root(const char *root, struct kiln_buf *searched, const char *w
     return NULL;
 }
 
-static void *try_named(const char *wanted, struct kiln_buf *searched) {
-    struct stat st;
-    if (stat(wanted, &st) == 0 && S_ISDIR(st.st_mode)) {
-        return try_root(wanted, searched, "KILN_NVRTC");
-    }
-    return try_open(wanted, searched, "KILN_NVRTC");
-}
-
 static void *try_toolkits(struct kiln_buf *searched) {
     static const char *const names[] = {"CUDA_HOME", "CUDA_PATH"};
     void *handle = NULL;
@@ -106,11 +100,7 @@ static void *try_toolkits(struct kiln_buf *searched) {
     return handle ? handle : try_dir("/usr/lib/x86_64-linux-gnu", searched, "Debian's toolkit");
 }
 
-void *kiln_nvrtc_find(struct kiln_buf *searched) {
-    const char *wanted = env_text("KILN_NVRTC");
-    if (wanted) {
-        return try_named(wanted, searched);
-    }
+static void *find_anywhere(struct kiln_buf *searched) {
     void *handle = NULL;
     for (size_t i = 0; !handle && i < N_SONAMES; i++) {
         handle = try_open(sonames[i], searched, "loader's path");
@@ -126,6 +116,29 @@ void *kiln_nvrtc_find(struct kiln_buf *searched) {
         kiln_free(cache);
     }
     return handle;
+}
+
+// What KILN_NVRTC names: a file, a folder, or a name on the loader's path.
+static void *find_named(const char *wanted, struct kiln_buf *searched) {
+    struct stat st;
+    int there = stat(wanted, &st) == 0;
+    if (there && S_ISDIR(st.st_mode)) {
+        return try_root(wanted, searched, "a folder");
+    }
+    if (there && !S_ISREG(st.st_mode)) { // opening a pipe would wait for whoever writes it
+        kiln_buf_printf(searched, "  %s: neither a file nor a folder\n", wanted);
+        return NULL;
+    }
+    return try_open(wanted, searched, strchr(wanted, '/') ? "a file" : "loader's path");
+}
+
+const char *kiln_nvrtc_named(void) {
+    return env_text("KILN_NVRTC");
+}
+
+void *kiln_nvrtc_find(struct kiln_buf *searched) {
+    const char *wanted = kiln_nvrtc_named();
+    return wanted ? find_named(wanted, searched) : find_anywhere(searched);
 }
 
 // The folder as a string of its own when it holds CUDA's headers, else NULL.

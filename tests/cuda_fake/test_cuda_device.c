@@ -259,6 +259,34 @@ static void cuda_a_refusal_is_no_fault(void **state) {
     dev->ops->unload(dev, ready);
 }
 
+// KILN_CUDA names no driver: the fake is that of the other cases.
+static void cuda_driver_that_is_none_is_told_as_it_was_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *named, *found;
+    } cases[] = {
+            {"/nowhere/libcuda.so.1", "cannot open shared object file"},
+            {"/dev/null", "/dev/null"},
+            {"libm.so.6", "it has no function cuInit"},
+    };
+    char fake[512];
+    const struct kiln_dev_settings settings = {.threads = 1, .cache_dir = folder};
+    snprintf(fake, sizeof(fake), "%s", getenv("KILN_CUDA"));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct kiln_err err = {0};
+        struct kiln_dev *dev = NULL;
+        char set[96];
+        snprintf(set, sizeof(set), "KILN_CUDA is '%s'", cases[i].named);
+        setenv("KILN_CUDA", cases[i].named, 1);
+        assert_int_equal(kiln_dev_open(&dev, "cuda", &settings, &err), KILN_STATUS_DEVICE);
+        if (!strstr(err.text, set) || !strstr(err.text, cases[i].found) ||
+                !strstr(err.text, "unset it")) {
+            fail_msg("'%s' and '%s' are not in:\n%s", set, cases[i].found, err.text);
+        }
+    }
+    setenv("KILN_CUDA", fake, 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -270,6 +298,7 @@ int main(void) {
             CASE(cuda_a_fault_among_many_says_how_to_find_it),
             CASE(cuda_a_fault_in_a_graph_says_so),
             CASE(cuda_a_refusal_is_no_fault),
+            cmocka_unit_test(cuda_driver_that_is_none_is_told_as_it_was_named),
     };
     if (!mkdtemp(folder)) {
         return 1;

@@ -610,25 +610,47 @@ static void layout_shows_what_a_launcher_asks_too_much(void **state) {
 
 // ---- NVRTC absent -------------------------------------------------------------------------------
 
+// What kiln_nvrtc_open says about this KILN_NVRTC, which must fail.
+static const char *refused_name(const char *named) {
+    static struct kiln_err err;
+    struct kiln_nvrtc *nvrtc = NULL;
+    err = (struct kiln_err){0};
+    setenv("KILN_NVRTC", named, 1);
+    assert_int_equal(kiln_nvrtc_open(&nvrtc, &err), KILN_STATUS_DEVICE);
+    unsetenv("KILN_NVRTC");
+    assert_null(nvrtc);
+    return err.text;
+}
+
 static void nvrtc_absent_says_where_it_was_looked_for(void **state) {
     (void)state;
-    struct kiln_nvrtc *nvrtc = NULL;
-    struct kiln_err err = {0};
-    char library[96];
-    setenv("KILN_NVRTC", root, 1); // a folder without it
-    assert_int_equal(kiln_nvrtc_open(&nvrtc, &err), KILN_STATUS_DEVICE);
-    assert_null(nvrtc);
-    assert_non_null(strstr(err.text, root));
-    assert_non_null(strstr(err.text, "tools/fetch-nvrtc"));
-    write_file("libnvrtc.so.13", "no library\n");
+    char library[96], absent[96], pipe[96];
     snprintf(library, sizeof(library), "%s/libnvrtc.so.13", root);
-    setenv("KILN_NVRTC", library, 1);
-    assert_int_equal(kiln_nvrtc_open(&nvrtc, &err), KILN_STATUS_DEVICE);
-    assert_non_null(strstr(err.text, library));
-    setenv("KILN_NVRTC", "libm.so.6", 1); // a library that is another
-    assert_int_equal(kiln_nvrtc_open(&nvrtc, &err), KILN_STATUS_DEVICE);
-    assert_non_null(strstr(err.text, "nvrtc"));
-    unsetenv("KILN_NVRTC");
+    snprintf(absent, sizeof(absent), "%s/nowhere.so", root);
+    snprintf(pipe, sizeof(pipe), "%s/pipe", root);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    const struct {
+        const char *named, *found; // KILN_NVRTC, and what is said of it
+    } cases[] = {
+            {root, "(a folder): no libnvrtc.so there"}, {absent, "(a file): not there"},
+            {"nowhere.so", "(loader's path): not there"}, {pipe, "neither a file nor a folder"},
+            {"libm.so.6", " is no NVRTC (it has no function nvrtc"},
+            {library, "invalid ELF header"}, {root, "invalid ELF header"}, // found in the folder
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char set[160];
+        if (cases[i].named == library) {
+            write_file("libnvrtc.so.13", "no library, but long enough for the header of one, which "
+                                         "the loader wants to read before it says so\n");
+        }
+        const char *text = refused_name(cases[i].named);
+        snprintf(set, sizeof(set), "KILN_NVRTC is '%s'", cases[i].named);
+        if (!strstr(text, set) || !strstr(text, cases[i].found) ||
+                !strstr(text, "unset it and kiln looks by itself") ||
+                !strstr(text, "tools/fetch-nvrtc") || text[strlen(text) - 1] == '\n') {
+            fail_msg("'%s' and '%s' are not in:\n%s", set, cases[i].found, text);
+        }
+    }
 }
 
 int main(void) {

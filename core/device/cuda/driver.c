@@ -14,7 +14,28 @@ static const struct {
 #undef KILN_CU_ROW
 };
 
+// What KILN_CUDA says; NULL when it is unset or empty.
+static const char *named(void) {
+    const char *text = getenv("KILN_CUDA");
+    return text && *text ? text : NULL;
+}
+
+static enum kiln_status no_driver(const char *cause, struct kiln_err *err) {
+    if (named()) {
+        return kiln_err_set(err, KILN_STATUS_DEVICE,
+                "no CUDA driver: KILN_CUDA is '%.200s': %s; it names NVIDIA's libcuda.so.1: "
+                "correct it, or unset it and the loader looks; --device cpu runs everywhere",
+                named(), cause);
+    }
+    return kiln_err_set(err, KILN_STATUS_DEVICE,
+            "no CUDA driver: %s; --device cuda needs NVIDIA's driver, --device cpu runs everywhere",
+            cause);
+}
+
 static enum kiln_status resolve(struct kiln_cu *cu, const char *path, struct kiln_err *err) {
+    if (!dlsym(cu->library, "cuInit")) {
+        return no_driver("a library, but no driver: it has no function cuInit", err);
+    }
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
         void *address = dlsym(cu->library, functions[i].symbol);
         if (!address) {
@@ -29,15 +50,12 @@ static enum kiln_status resolve(struct kiln_cu *cu, const char *path, struct kil
 }
 
 enum kiln_status kiln_cu_open(struct kiln_cu *cu, struct kiln_err *err) {
-    const char *named = getenv("KILN_CUDA");
-    const char *path = named && *named ? named : "libcuda.so.1";
+    const char *path = named() ? named() : "libcuda.so.1";
     *cu = (struct kiln_cu){0};
     cu->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!cu->library) {
-        return kiln_err_set(err, KILN_STATUS_DEVICE,
-                "no CUDA driver: %s; --device cuda needs NVIDIA's driver, --device cpu runs "
-                "everywhere",
-                dlerror());
+        const char *cause = dlerror();
+        return no_driver(cause ? cause : "it cannot be opened", err);
     }
     KILN_TRY(resolve(cu, path, err));
     int result = cu->init(0);
