@@ -272,7 +272,8 @@ static enum kiln_status compile(struct jit_run *run, struct kiln_err *err) {
         *err = first;
         return status;
     }
-    return kiln_kernel_set_check_bound(&run->set, err);
+    KILN_TRY(kiln_kernel_set_check_bound(&run->set, err));
+    return run->all ? KILN_STATUS_OK : kiln_kernel_set_check_fits(&run->set, err);
 }
 
 static void finish(struct jit_run *run) {

@@ -21,6 +21,43 @@ enum kiln_status kiln_kernel_set_check_bound(
     return KILN_STATUS_OK;
 }
 
+static int same_op(const struct kiln_survey_row *a, const struct kiln_survey_row *b) {
+    return strcmp(a->slot, b->slot) == 0 && strcmp(a->role, b->role) == 0;
+}
+
+// Whether what is bound to the op is too large for every device of the set.
+static int exceeds_everywhere(
+        const struct kiln_kernel_set *set, const struct kiln_survey_row *wanted) {
+    size_t exceeding = 0;
+    for (size_t device = 0; device < set->n_targets; device++) {
+        int exceeds = 0;
+        for (size_t i = 0; i < set->list.count; i++) {
+            const struct kiln_kernel_row *row = &set->list.rows[i];
+            if (row->device == &set->devices[device].desc && same_op(row->op, wanted)) {
+                if (row->launch) {
+                    return 0;
+                }
+                exceeds = exceeds || row->op->exceeds;
+            }
+        }
+        exceeding += (size_t)exceeds;
+    }
+    return exceeding == set->n_targets;
+}
+
+enum kiln_status kiln_kernel_set_check_fits(
+        const struct kiln_kernel_set *set, struct kiln_err *err) {
+    for (size_t i = 0; i < set->list.count; i++) {
+        const struct kiln_kernel_row *row = &set->list.rows[i];
+        if (row->op->exceeds && exceeds_everywhere(set, row->op)) {
+            return kiln_err_set(err, KILN_STATUS_DEVICE, "%s: what is bound fits %s; on %s: %s",
+                    row->op->slot, set->n_targets > 1 ? "none of the targets" : "no target",
+                    row->device->target, row->op->unsupported);
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
 void kiln_kernel_set_finish(struct kiln_kernel_set *set) {
     kiln_kernel_list_finish(&set->list);
     for (size_t i = 0; i < set->n_targets; i++) {

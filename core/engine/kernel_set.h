@@ -47,6 +47,10 @@ KILN_MUST_CHECK enum kiln_status kiln_kernel_set_make(struct kiln_kernel_set *se
 // configuration leaves a hole.
 KILN_MUST_CHECK enum kiln_status kiln_kernel_set_check_bound(
         const struct kiln_kernel_set *set, struct kiln_err *err);
+// DEVICE when what is bound to an op of the pass exceeds the limits of every one of the devices:
+// its geometry can run nowhere. That some of them cannot run it is no failure.
+KILN_MUST_CHECK enum kiln_status kiln_kernel_set_check_fits(
+        const struct kiln_kernel_set *set, struct kiln_err *err);
 void kiln_kernel_set_finish(struct kiln_kernel_set *set);
 
 #endif

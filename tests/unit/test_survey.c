@@ -285,6 +285,14 @@ static void jit_command_compiles_for_any_target(void **state) {
     expect(kiln("jit norm --target sm_80 " BIND("lab_greedy")), 0, "512 bytes");
     expect(kiln("jit norm --target sm_80 --json " BIND("lab_greedy")), 0, "\"smem_over\": 512");
     expect(kiln("jit norm --target sm_80 " BIND("lab_broken")), 4, "lab_broken.cu(2): error");
+    // Too large for one of the targets, which is a row; and for all of them.
+    expect(kiln("jit norm --target sm_80,sm_120 " BIND("lab_limits") " --set norm.LAB_SMEM=114688"),
+            0, "the device allows 101376");
+    expect(kiln("jit norm --target sm_120 " BIND("lab_limits") " --set norm.LAB_SMEM=114688"), 4,
+            "kiln: norm: what is bound fits no target; on sm_120: ");
+    expect(kiln("jit norm --target sm_80,sm_90a " BIND("lab_huge")), 4,
+            "kiln: norm: what is bound fits none of the targets; on sm_80: ");
+    expect(0, 0, "1048576 bytes of shared memory a block");
     expect(kiln("jit nrom --target sm_80"), 2, "norm");
     expect(kiln("jit norm --target sm_81"), 2, "sm_80");
 }
