@@ -63,7 +63,8 @@ struct kiln_common {
     const char *device;           // "auto", "cpu", "cuda", "cuda:1", "sim", "sim:sm_80"
     const char *graph;            // "on", "off"; NULL: from the config
     struct kiln_opt_list configs, sets, plugin_dirs;
-    const char *sim_checks; // of --device sim: "all", "none" or a list; NULL: none
+    const char *sim_checks;   // of --device sim: "all", "none" or a list; NULL: none
+    int64_t sim_instructions; // of a block there, at most; 0: its default
     int verbose;
     int json;
     const char *tuned; // an INI file below the --config files, or NULL: [tune] at_start
@@ -97,9 +98,13 @@ void kiln_common_init(struct kiln_common *common);
                 "on or off: a GPU's decode step as one recorded graph", 0, 0 \
     }
 #define KILN_COMMON_SIM(c) \
+    {"--sim-check", NULL, KILN_OPT_STRING, &(c)->sim_checks, "LIST", \
+            "on sim, look for faults: all, none (default) or checks: bounds,race", 0, 0}, \
+            KILN_COMMON_SIM_LIMIT(c)
+#define KILN_COMMON_SIM_LIMIT(c) \
     { \
-        "--sim-check", NULL, KILN_OPT_STRING, &(c)->sim_checks, "LIST", \
-                "on sim, look for faults: all, none (default) or checks: bounds,race", 0, 0 \
+        "--max-instructions", NULL, KILN_OPT_INT, &(c)->sim_instructions, "N", \
+                "on sim, of a block's warps before it is given up (default: 2^28)", 1, 1e15 \
     }
 #define KILN_COMMON_CONFIG(c) \
     {"--config", NULL, KILN_OPT_LIST, &(c)->configs, "FILE", "INI file; later ones win", 0, 0}, \

@@ -147,6 +147,7 @@ static enum kiln_status judge(struct parity_options *o, struct kiln_registry *re
     char doing[] = "parity";
     settings.stop = kiln_interrupted;
     settings.sim_checks = KILN_SIM_CHECK_ALL & ~(1u << KILN_SIM_CHECK_ORDERS_NOTHING);
+    settings.sim_max_instructions = (uint64_t)o->common.sim_instructions;
     if (o->common.sim_checks) {
         KILN_TRY(kiln_sim_check_parse(o->common.sim_checks, &settings.sim_checks, err));
     }

@@ -49,6 +49,7 @@ static enum kiln_status open_device(struct op_run *run, struct kiln_err *err) {
     struct kiln_dev_settings settings = kiln_session_dev_settings(run->config);
     settings.stop = kiln_interrupted;
     settings.sim_counters = run->common.json || run->save;
+    settings.sim_max_instructions = (uint64_t)run->common.sim_instructions;
     if (run->common.sim_checks) {
         KILN_TRY(kiln_sim_check_parse(run->common.sim_checks, &settings.sim_checks, err));
     }

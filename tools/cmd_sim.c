@@ -329,8 +329,11 @@ static enum kiln_status launch(struct sim_run *run, struct kiln_err *err) {
             .shared_bytes = (uint32_t)run->smem,
             .params = run->params,
             .param_bytes = run->kernel->param_bytes};
-    struct kiln_sim_options options = {
-            .checks = run->mask, .counters = 1, .progress = show_blocks, .progress_arg = doing};
+    struct kiln_sim_options options = {.checks = run->mask,
+            .counters = 1,
+            .max_block_instructions = (uint64_t)run->common.sim_instructions,
+            .progress = show_blocks,
+            .progress_arg = doing};
     options.print = run->common.json ? print_aside : NULL;
     KILN_TRY(shape_of("--grid", run->grid, shape.grid, err));
     KILN_TRY(shape_of("--block", run->block, shape.block, err));
@@ -417,6 +420,7 @@ static enum kiln_status run_command(
                     0},
             {"--sim-check", NULL, KILN_OPT_STRING, &run.checks, "LIST",
                     "all (default), none, or checks: bounds,race …", 0, 0},
+            KILN_COMMON_SIM_LIMIT(&run.common),
             {"--lines", NULL, KILN_OPT_FLAG, &run.lines, NULL, "counters of every source line", 0,
                     0},
             {"-t", "--threads", KILN_OPT_INT, &run.common.threads, "N",

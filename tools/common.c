@@ -209,6 +209,7 @@ enum kiln_status kiln_run_open(
                 .progress = bar,
                 .progress_arg = prefill,
                 .sim_checks = checks,
+                .sim_max_instructions = (uint64_t)common->sim_instructions,
                 .launch_progress = bar ? show_launch : NULL,
         };
         if (bar) {

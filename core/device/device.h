@@ -110,10 +110,12 @@ struct kiln_dev_settings {
     uint32_t threads;      // of the host's pool, 0: all cores
     const char *cache_dir; // of compiled kernels, NULL: kiln_cache_dir()
     int64_t cache_max_size;
-    // Of sim: what to look for (1 << enum kiln_sim_check), whether to count by source line, what
-    // ends a launch (nonzero), and who is told how far a launch is.
+    // Of sim: what to look for (1 << enum kiln_sim_check), whether to count by source line, warp
+    // instructions that a block may run (0: its default), what ends a launch (nonzero), and who is
+    // told how far a launch is.
     uint32_t sim_checks;
     int sim_counters;
+    uint64_t sim_max_instructions;
     int (*stop)(void);
     void (*progress)(void *arg, const char *kernel, uint64_t blocks_done, uint64_t blocks);
     void *progress_arg;

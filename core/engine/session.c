@@ -13,6 +13,7 @@ static enum kiln_status open_all(struct kiln_session *session,
     struct kiln_dev_settings dev = kiln_session_dev_settings(params->config);
     dev.sim_checks = params->sim_checks;
     dev.sim_counters = params->sim_counters;
+    dev.sim_max_instructions = params->sim_max_instructions;
     dev.stop = params->stop;
     dev.progress = params->launch_progress;
     KILN_TRY(kiln_dev_open(&session->dev, params->device, &dev, err));

@@ -11,6 +11,7 @@ struct kiln_session_params {
     struct kiln_config *config;     // checked
     uint32_t sim_checks;            // of --device sim: 1 << enum kiln_sim_check
     int sim_counters;               // and whether it counts by source line
+    uint64_t sim_max_instructions;  // and how many a block may run; 0: sim's default
     int (*stop)(void);
     void (*progress)(void *arg, int64_t done, int64_t total);
     void *progress_arg;

@@ -218,6 +218,11 @@ else:
     check("sim replays what the CPU ran", doc["passed"] and doc["results"][0]["plugin"] == "elementwise" and
           doc["results"][0]["parity"]["passed"], doc)
 
+    for words in (("op", "norm", "--shape", "m=3,k=256"), ("run", "-m", model, "--prompt-ids", ids, "-n", "1")):
+        result = run(*words, "--device", "sim", "--max-instructions", "1")
+        check("sim: %s is given up at its bound" % words[0], result.returncode == 4 and
+              "1 are allowed" in result.stderr and ".cu:" in result.stderr, result.stderr)
+
     # And the other way: what sim ran with halves, widened for the CPU.
     result = run("run", "-m", model, "--prompt-ids", ids, "-n", "1", "--greedy", "--device", "sim", "--capture",
                  "attention.prefill@1", at("sim"))

@@ -5,6 +5,7 @@ usage: test_sim.py KILN. Exit status 1 when a case fails.
 """
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -284,6 +285,14 @@ def run_cases():
         if "endless" in said:
             break
     check("an endless loop, interrupted, is named", endless.returncode != 0 and "kernel endless" in said and "endless.cu:5" in said, said)
+    for limit in ("1", "100000"):
+        endless = sim("endless.ptx", "--max-instructions", limit)
+        check("an endless loop ends at %s instructions" % limit, endless.returncode == 4 and
+              re.search(r"kernel endless, endless\.cu:5 .* ran \d{1,6} warp instructions and has not ended; %s are allowed.*"
+                        r"--max-instructions" % limit, endless.stderr), endless.stderr)
+    check("as many as are needed are enough", sim(*base, "--arg", "in:x.npy", "--arg", "zeros:f32:100", "--arg", "i32:100",
+                                                  "--max-instructions", "100").returncode == 0)
+    check("a bad number of them", sim("endless.ptx", "--max-instructions", "0").returncode == 2)
     blank = sim(*base, "--arg", "in:x.npy", "--arg", "out:f32:10x10:z.npy", "--arg", "i32:100")
     check("memory that nobody wrote", blank.returncode == 1 and "axpy.cu:7" in blank.stdout, blank.stdout)
     off = sim(*base, "--arg", "in:x.npy", "--arg", "out:f32:100:z.npy", "--arg", "i32:100", "--sim-check", "bounds")

@@ -106,10 +106,15 @@ KILN_MUST_CHECK enum kiln_status kiln_sim_check_parse(
         const char *text, uint32_t *mask, struct kiln_err *err);
 
 // ---- Launching ----------------------------------------------------------------------------------
+// Warp instructions that a block may run where nobody says otherwise: far more than a block of any
+// kernel here, and a core is through with them in some ten seconds.
+#define KILN_SIM_MAX_INSTRUCTIONS (UINT64_C(1) << 28)
+
 struct kiln_sim_options {
     uint32_t checks; // mask of 1 << enum kiln_sim_check; 0: none
     int counters;    // count by line, beyond the instructions of the whole launch
-    // Warp instructions that one block may run before the launch is given up; 0: 2^32.
+    // Warp instructions that one block may run before the launch is given up (it is looked at when
+    // every warp has had its turn, so that somewhat more are run); 0: KILN_SIM_MAX_INSTRUCTIONS.
     uint64_t max_block_instructions;
     // Called now and then from the launching thread; nonzero ends the launch as INTERRUPTED. NULL
     // is fine.

@@ -19,11 +19,9 @@
 
 enum {
     TURN = 1 << 15,     // instructions of a warp before the next one runs
-    PATIENCE = 1 << 20, // of a block, where blocks take turns
+    PATIENCE = 1 << 20, // of a block, before another runs or Ctrl-C is looked for
     MAX_TOGETHER = 64,  // blocks that take turns
 };
-
-#define DEFAULT_LIMIT (UINT64_C(1) << 32)
 
 // ---- Asked by other files -----------------------------------------------------------------------
 const struct kiln_sim_launch *kiln_sim_launch_of(const struct sim_warp *warp) {
@@ -177,12 +175,14 @@ static void begin_block(struct sim_block *block, uint64_t index) {
 }
 
 static void run_warp(struct sim_warp *warp) {
-    warp->turn = TURN;
+    const uint64_t limit = warp->worker->run->limit;
+    const int64_t turn = limit < TURN ? (int64_t)limit : TURN;
+    warp->turn = turn;
     const struct sim_op *op = warp->pc;
     while (op) {
         op = op->fn(warp, op);
     }
-    warp->block->executed += (uint64_t)(TURN - warp->turn);
+    warp->block->executed += (uint64_t)(turn - warp->turn);
 }
 
 static void deadlock(struct sim_block *block) {
@@ -209,9 +209,11 @@ static void deadlock(struct sim_block *block) {
     }
 }
 
-// Runs the block until it is done or has executed `limit` instructions in all.
-static void run_block(struct sim_block *block, uint64_t limit) {
-    while (block->running && block->executed < limit) {
+// Runs the block until it is done, has executed PATIENCE instructions, or as many in all as are
+// allowed.
+static void run_block(struct sim_block *block) {
+    const uint64_t limit = block->worker->run->limit, patience = block->executed + PATIENCE;
+    while (block->running && block->executed < limit && block->executed < patience) {
         int ran = 0;
         uint32_t exited = 0;
         for (uint32_t w = 0; block->running && w < block->n_warps; w++) {
@@ -267,8 +269,9 @@ static void give_up(struct sim_block *block) {
     struct sim_warp *warp;
     struct sim_op at = place_of(block, &warp);
     kiln_sim_fail(warp, &at, KILN_STATUS_DEVICE,
-            "the block ran %" PRIu64 " warp instructions and has not ended (limit %" PRIu64
-            "): it may wait for something that never happens",
+            "the block ran %" PRIu64 " warp instructions and has not ended; %" PRIu64
+            " are allowed: it may wait for something that never happens; if it is only long, "
+            "--max-instructions allows more",
             block->executed, block->worker->run->limit);
 }
 
@@ -298,8 +301,7 @@ static void one_block(void *arg, uint32_t index, uint32_t number) {
     }
     begin_block(block, index);
     while (block->running && !look_around(run)) {
-        uint64_t until = block->executed + PATIENCE;
-        run_block(block, until < run->limit ? until : run->limit);
+        run_block(block);
         if (block->running && block->executed >= run->limit) {
             give_up(block);
         }
@@ -329,7 +331,7 @@ static enum kiln_status ordered_blocks(struct sim_run *run, struct kiln_err *err
         }
         for (uint32_t i = 0; i < n;) {
             struct sim_block *block = run->together[i];
-            run_block(block, block->executed + PATIENCE);
+            run_block(block);
             if (block->running && block->executed >= run->limit) {
                 give_up(block);
             }
@@ -509,7 +511,7 @@ enum kiln_status kiln_sim_launch(struct kiln_sim *sim, const struct kiln_sim_lau
             .launcher = pthread_self(),
             .failed_block = UINT64_MAX,
             .limit = options->max_block_instructions ? options->max_block_instructions
-                                                     : DEFAULT_LIMIT};
+                                                     : KILN_SIM_MAX_INSTRUCTIONS};
     KILN_TRY(check_shape(launch, &run, err));
     run.n_workers = launch->kernel->ordered ? 1 : kiln_pool_threads(sim->pool);
     if (pthread_mutex_init(&run.lock, NULL) != 0) {

@@ -344,6 +344,7 @@ static enum kiln_status sim_launch(struct kiln_dev *dev, struct kiln_dev_kernel 
     const struct kiln_sim_options options = {
             .checks = sim->settings.sim_checks,
             .counters = sim->settings.sim_counters,
+            .max_block_instructions = sim->settings.sim_max_instructions,
             .progress = progress,
             .progress_arg = sim,
     };
