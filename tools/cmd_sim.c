@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "common.h"
+#include "device/catalog.h"
 #include "device/sim/arg.h"
 #include "device/sim/sim.h"
 #include "jit/jit.h"
@@ -34,9 +35,10 @@ struct sim_run {
     int64_t smem;
     int lines;
     uint32_t mask;
-    char *text;  // of the PTX
-    char *name;  // of the entry in it, NULL: the only one
-    char *found; // name of the source's only kernel
+    struct kiln_device_entry device; // what it is run as; none: any GPU
+    char *text;                      // of the PTX
+    char *name;                      // of the entry in it, NULL: the only one
+    char *found;                     // name of the source's only kernel
     struct kiln_ptx_module *module;
     const struct kiln_ptx_kernel *kernel;
     struct kiln_sim *sim;
@@ -57,18 +59,52 @@ static void finish(struct sim_run *run) {
         kiln_sim_arg_finish(&run->args[i]);
     }
     kiln_ptx_close(run->module);
+    kiln_device_entry_finish(&run->device);
     kiln_free(run->params);
     kiln_free(run->text);
     kiln_free(run->name);
     kiln_free(run->found);
 }
 
-// ---- Source -------------------------------------------------------------------------------------
+// ---- Target -------------------------------------------------------------------------------------
 
 static int ends_in(const char *text, const char *end) {
     size_t len = strlen(text), n = strlen(end);
     return len >= n && strcmp(text + len - n, end) == 0;
 }
+
+// What --target says; a source is compiled for sm_80 without one, and PTX says itself what it is
+// for.
+static enum kiln_status find_target(struct sim_run *run, struct kiln_err *err) {
+    if (!run->target && ends_in(run->file, ".ptx")) {
+        return KILN_STATUS_OK;
+    }
+    enum kiln_status status =
+            kiln_device_find(&run->device, NULL, run->target ? run->target : "sm_80", err);
+    if (status == KILN_STATUS_USAGE) {
+        kiln_err_prefix(err, "--target: ");
+    }
+    return status;
+}
+
+static enum kiln_status check_module(struct sim_run *run, struct kiln_err *err) {
+    struct kiln_err ignored = {0};
+    char own[16];
+    if (run->device.target) {
+        return (int32_t)run->module->target <= run->device.desc.cc
+                       ? KILN_STATUS_OK
+                       : kiln_err_set(err, KILN_STATUS_USAGE,
+                                 "%s is PTX for sm_%u, which --target %s cannot run", run->file,
+                                 run->module->target, run->target);
+    }
+    (void)snprintf(own, sizeof(own), "sm_%u", run->module->target);
+    if (kiln_device_find(&run->device, NULL, own, &ignored) != KILN_STATUS_OK) {
+        kiln_device_entry_finish(&run->device); // an old GPU, of which nothing is known here
+    }
+    return KILN_STATUS_OK;
+}
+
+// ---- Source -------------------------------------------------------------------------------------
 
 struct compile {
     char *options[64]; // --include-path=…
@@ -210,7 +246,7 @@ static enum kiln_status run_compiler(
     return kiln_err_set(err, status,
             "%s; the file has a program's host code: leave that out, or make PTX of it with nvcc "
             "-arch=%s -lineinfo -ptx %s and give sim the .ptx",
-            why.text, run->target, run->file);
+            why.text, run->device.target, run->file);
 }
 
 static enum kiln_status compile_source(
@@ -246,7 +282,7 @@ static enum kiln_status compile_source(
             .geometry = &geometry,
             .launch = &launch,
             .source = run->file,
-            .target = run->target,
+            .target = run->device.target,
             .ptx = 1};
     KILN_TRY(run_compiler(run, compile, err));
     return take_image(run, &compile->item.image, err);
@@ -332,6 +368,8 @@ static enum kiln_status launch(struct sim_run *run, struct kiln_err *err) {
     struct kiln_sim_options options = {.checks = run->mask,
             .counters = 1,
             .max_block_instructions = (uint64_t)run->common.sim_instructions,
+            .target = run->device.target,
+            .max_shared_bytes = (uint32_t)run->device.desc.smem_block_optin,
             .progress = show_blocks,
             .progress_arg = doing};
     options.print = run->common.json ? print_aside : NULL;
@@ -350,8 +388,10 @@ static enum kiln_status execute(struct sim_run *run, struct kiln_err *err) {
     for (size_t i = 0; i < run->arg_texts.count; i++) {
         KILN_TRY(kiln_sim_arg_read(&run->args[run->n_args++], run->arg_texts.items[i], err));
     }
+    KILN_TRY(find_target(run, err));
     KILN_TRY(read_text(run, err));
     KILN_TRY(kiln_ptx_open(&run->module, run->file, run->text, strlen(run->text), err));
+    KILN_TRY(check_module(run, err));
     kiln_sim_file_names(run->module);
     KILN_TRY(find_entry(run, err));
     run->params = kiln_calloc(run->kernel->param_bytes, 1);
@@ -399,8 +439,7 @@ static enum kiln_status whole(struct sim_run *run, struct kiln_err *err) {
 
 static enum kiln_status run_command(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
-    struct sim_run run = {
-            .grid = "1", .block = "32", .target = "sm_80", .mask = KILN_SIM_CHECK_ALL};
+    struct sim_run run = {.grid = "1", .block = "32", .mask = KILN_SIM_CHECK_ALL};
     int done;
     kiln_common_init(&run.common);
     const struct kiln_opt table[] = {
@@ -416,8 +455,8 @@ static enum kiln_status run_command(
                     "in:F.npy, out:f32:64x64:F.npy, rand:f16:4096:7, i32:5 … (man kiln)", 0, 0},
             {"-D", NULL, KILN_OPT_LIST, &run.defines, "NAME=V", "a define", 0, 0},
             {"-I", NULL, KILN_OPT_LIST, &run.includes, "DIR", "look for headers there", 0, 0},
-            {"--target", NULL, KILN_OPT_STRING, &run.target, "SM", "sm_80 (default), sm_75 …", 0,
-                    0},
+            {"--target", NULL, KILN_OPT_STRING, &run.target, "SM", "sm_80 (default), sm_75, gb10 …",
+                    0, 0},
             {"--sim-check", NULL, KILN_OPT_STRING, &run.checks, "LIST",
                     "all (default), none, or checks: bounds,race …", 0, 0},
             KILN_COMMON_SIM_LIMIT(&run.common),

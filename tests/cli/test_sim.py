@@ -369,6 +369,27 @@ def refusal_cases():
     for shape, say in (("--block=1,1,65", "65 in z; it takes at most 64"), ("--grid=1,65536", "65536 in y; it takes at most 65535")):
         deep = sim("axpy.ptx", *shape.split("="), "--arg", "f32:1", "--arg", "in:x.npy", *rest)
         check(shape, deep.returncode == 2 and say in deep.stderr, deep.stderr)
+    good = ["--arg", "f32:1", "--arg", "ramp:f32:100", *rest]
+    for target, most in (("sm_75", 64), ("sm_80", 163), ("sm_86", 99), ("sm_89", 99), ("sm_90", 227), ("sm_120", 99), ("gb10", 99)):
+        older = ".target sm_75" if target == "sm_75" else ".target sm_80"
+        write("axpy.ptx", AXPY.replace(".target sm_80", older))
+        fits = sim("axpy.ptx", *good, "--target", target, "--smem", str(most * 1024))
+        check("%s has %d KB of shared memory" % (target, most), fits.returncode == 0, fits.stderr)
+        more = sim("axpy.ptx", *good, "--target", target, "--smem", str(most * 1024 + 1))
+        check("%s has no more" % target, more.returncode == 2 and re.search(
+            r"%d bytes of shared memory a block, .* sm_\d+ has %d for it" % (most * 1024 + 1, most * 1024), more.stderr), more.stderr)
+    write("axpy.ptx", AXPY)
+    own = sim("axpy.ptx", *good, "--smem", "166913")
+    check("PTX says what it is for", own.returncode == 2 and "sm_80 has 166912 for it" in own.stderr, own.stderr)
+    write("old.ptx", AXPY.replace("sm_80", "sm_70"))
+    old = sim("old.ptx", *good, "--smem", "232449")
+    check("a target that is not described", old.returncode == 2 and "the largest GPU has 232448" in old.stderr, old.stderr)
+    older = sim("axpy.ptx", *good, "--target", "sm_75")
+    check("PTX for a newer target", older.returncode == 2 and "for sm_80, which --target sm_75 cannot run" in older.stderr, older.stderr)
+    for target in ("sm_99", "", "nonsense", "sm_80x"):
+        for file in ("axpy.ptx", "two.cu"):
+            wrong = sim(file, "--target", target)
+            check("--target '%s' of %s" % (target, file), wrong.returncode == 2 and "known" in wrong.stderr, wrong.stderr)
     check("no such file", sim("none.ptx").returncode == 3)
     check("a bad shape", sim("axpy.ptx", "--grid", "0").returncode == 2)
     check("a bad check", sim("axpy.ptx", "--sim-check", "racy").returncode == 2)

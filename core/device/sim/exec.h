@@ -116,6 +116,10 @@ struct kiln_sim_options {
     // Warp instructions that one block may run before the launch is given up (it is looked at when
     // every warp has had its turn, so that somewhat more are run); 0: KILN_SIM_MAX_INSTRUCTIONS.
     uint64_t max_block_instructions;
+    // What the kernel is run as: "sm_86", and the bytes of shared memory that a block may have
+    // there. NULL and 0: any GPU, the most that one has.
+    const char *target;
+    uint32_t max_shared_bytes;
     // Called now and then from the launching thread; nonzero ends the launch as INTERRUPTED. NULL
     // is fine.
     int (*progress)(void *arg, uint64_t blocks_done, uint64_t blocks);

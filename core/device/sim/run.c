@@ -354,6 +354,23 @@ static enum kiln_status ordered_blocks(struct sim_run *run, struct kiln_err *err
 }
 
 // ---- Launches -----------------------------------------------------------------------------------
+static enum kiln_status check_shared(
+        const struct kiln_sim_launch *launch, struct sim_run *run, struct kiln_err *err) {
+    const struct kiln_ptx_kernel *ptx = launch->kernel->ptx;
+    const struct kiln_sim_options *options = run->options;
+    const uint32_t most = options->max_shared_bytes ? options->max_shared_bytes : SIM_MOST_SHARED;
+    const uint64_t fixed = launch->shared_bytes ? ptx->dynamic_at : ptx->shared_bytes;
+    if (fixed + launch->shared_bytes > most) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "sim: kernel %s: %" PRIu64 " bytes of shared memory a block, %u of them dynamic; "
+                "%s has %u for it",
+                ptx->name, fixed + launch->shared_bytes, launch->shared_bytes,
+                options->target ? options->target : "the largest GPU", most);
+    }
+    run->shared_bytes = (uint32_t)(fixed + launch->shared_bytes);
+    return KILN_STATUS_OK;
+}
+
 static enum kiln_status check_shape(
         const struct kiln_sim_launch *launch, struct sim_run *run, struct kiln_err *err) {
     const struct kiln_sim_kernel *kernel = launch->kernel;
@@ -387,14 +404,6 @@ static enum kiln_status check_shape(
                 "sim: kernel %s: a block of %" PRIu64 " threads; it takes at most %u", name,
                 threads, most < 1024 ? most : 1024);
     }
-    uint64_t shared =
-            (launch->shared_bytes ? (uint64_t)kernel->ptx->dynamic_at : kernel->ptx->shared_bytes) +
-            launch->shared_bytes;
-    if (shared > SIM_MOST_SHARED) {
-        return kiln_err_set(err, KILN_STATUS_USAGE,
-                "sim: kernel %s: %" PRIu64 " bytes of shared memory; no GPU has more than %d", name,
-                shared, SIM_MOST_SHARED);
-    }
     if (launch->param_bytes < kernel->ptx->param_bytes) {
         return kiln_err_set(err, KILN_STATUS_USAGE,
                 "sim: kernel %s has %u bytes of parameters; %u were given", name,
@@ -403,8 +412,7 @@ static enum kiln_status check_shape(
     run->n_threads = (uint32_t)threads;
     run->n_warps = (uint32_t)(threads + SIM_LANES - 1) / SIM_LANES;
     run->n_blocks = blocks;
-    run->shared_bytes = (uint32_t)shared;
-    return KILN_STATUS_OK;
+    return check_shared(launch, run, err);
 }
 
 static enum kiln_status start_worker(struct sim_worker *worker, struct sim_run *run,

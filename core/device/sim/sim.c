@@ -345,6 +345,8 @@ static enum kiln_status sim_launch(struct kiln_dev *dev, struct kiln_dev_kernel 
             .checks = sim->settings.sim_checks,
             .counters = sim->settings.sim_counters,
             .max_block_instructions = sim->settings.sim_max_instructions,
+            .target = dev->desc.target,
+            .max_shared_bytes = (uint32_t)dev->desc.smem_block_optin,
             .progress = progress,
             .progress_arg = sim,
     };
