@@ -3,6 +3,7 @@
 #include "ab_history.h"
 
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "lab/ledger.h"
 #include "lab/wall.h"
 #include "record.h"
@@ -159,7 +160,6 @@ static enum kiln_status open_and_measure(struct walk *walk, const json_t *round,
         const char *const files[KILN_SIDES], struct outcome *outcome, struct kiln_err *err) {
     struct kiln_twin_run run;
     KILN_TRY(kiln_twin_run_open(&run, &walk->history->common, files, err));
-    snprintf(walk->device, sizeof(walk->device), "%.90s", run.twin.dev->id);
     enum kiln_status status = measure(walk, &run.twin, round, outcome, err);
     kiln_twin_run_close(&run);
     return status;
@@ -180,9 +180,7 @@ static enum kiln_status run_round(
     }
     kiln_free(base);
     kiln_free(change);
-    // USAGE: a device without a clock of its own.
-    if (status == KILN_STATUS_CONFIG || status == KILN_STATUS_DEVICE ||
-            (status == KILN_STATUS_USAGE && walk->device[0])) {
+    if (status == KILN_STATUS_CONFIG || status == KILN_STATUS_DEVICE) {
         snprintf(outcome->reason, sizeof(outcome->reason), "%.500s", err->text);
         *err = (struct kiln_err){0};
         return KILN_STATUS_OK;
@@ -286,8 +284,23 @@ static enum kiln_status print_mechanism(const json_t *row, struct kiln_err *err)
 
 // ---- The walk -----------------------------------------------------------------------------------
 
+static int can_run(const json_t *round) {
+    return *text_of(round, "base") && *text_of(round, "change");
+}
+
+static const json_t *find_round(const json_t *rounds, const char *name) {
+    const json_t *round;
+    size_t i;
+    json_array_foreach(rounds, i, round) {
+        if (strcmp(text_of(round, "name"), name) == 0) {
+            return round;
+        }
+    }
+    return NULL;
+}
+
 static int is_wanted(const struct kiln_ab_history *history, const json_t *round) {
-    if (!*text_of(round, "base")) {
+    if (!can_run(round)) {
         return 0;
     }
     for (size_t i = 0; i < history->rounds.count; i++) {
@@ -300,28 +313,61 @@ static int is_wanted(const struct kiln_ab_history *history, const json_t *round)
 
 // Every name asked for is a round that can be run.
 static enum kiln_status check_names(const struct walk *walk, struct kiln_err *err) {
+    const struct kiln_opt_list *asked = &walk->history->rounds;
     const json_t *rounds = json_object_get(walk->campaign, "experiments"), *round;
-    for (size_t n = 0; n < walk->history->rounds.count; n++) {
-        struct kiln_buf names = {0};
-        int found = 0;
-        size_t i;
-        json_array_foreach(rounds, i, round) {
-            if (*text_of(round, "base")) {
-                found |= strcmp(text_of(round, "name"), walk->history->rounds.items[n]) == 0;
-                kiln_buf_printf(&names, " %s", text_of(round, "name"));
-            }
+    const char *names[128];
+    size_t i, n = 0;
+    struct kiln_buf list = {0};
+    json_array_foreach(rounds, i, round) {
+        if (can_run(round)) {
+            kiln_buf_printf(&list, " %s", text_of(round, "name"));
         }
-        if (!found) {
-            kiln_err_set(err, KILN_STATUS_USAGE,
-                    "--history: no round '%.40s' of the campaign can be run; there are%s",
-                    walk->history->rounds.items[n], names.data ? names.data : " none");
-        }
-        kiln_buf_finish(&names);
-        if (!found) {
-            return KILN_STATUS_USAGE;
+        if (can_run(round) && n < sizeof(names) / sizeof(names[0])) {
+            names[n++] = text_of(round, "name");
         }
     }
-    return KILN_STATUS_OK;
+    enum kiln_status status = KILN_STATUS_OK;
+    for (size_t k = 0; status == KILN_STATUS_OK && k < asked->count; k++) {
+        const char *name = asked->items[k], *near;
+        round = find_round(rounds, name);
+        if (!round) {
+            near = kiln_nearest(name, names, n);
+            status = kiln_err_set(err, KILN_STATUS_USAGE,
+                    "--history: the campaign has no round '%.40s'%s%s%s; those that can be run, "
+                    "named one by one:%s",
+                    name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "",
+                    list.data ? list.data : " none");
+        } else if (!can_run(round)) {
+            status = kiln_err_set(err, KILN_STATUS_USAGE,
+                    "--history: the campaign has no configurations of round '%s', it cannot be run "
+                    "again; those that can:%s",
+                    name, list.data ? list.data : " none");
+        }
+    }
+    kiln_buf_finish(&list);
+    return status;
+}
+
+// What would stop every round is found before the first one, not told as the outcome of each.
+static enum kiln_status check_place(struct walk *walk, struct kiln_err *err) {
+    const struct kiln_common *common = &walk->history->common;
+    const struct kiln_dev_settings settings = {.threads = (uint32_t)common->threads};
+    struct kiln_model *model = NULL;
+    struct kiln_dev *dev = NULL;
+    KILN_TRY(kiln_model_open(&model, common->model, err));
+    enum kiln_status status = kiln_dev_open(&dev, common->device, &settings, err);
+    if (status == KILN_STATUS_OK) {
+        snprintf(walk->device, sizeof(walk->device), "%.90s", dev->id);
+        if (!dev->ops->mark) {
+            status = kiln_err_set(err, KILN_STATUS_USAGE,
+                    "--history: the device %s has no clock of its own, so there is no wall by "
+                    "slice to compare; cpu and cuda have one",
+                    dev->id);
+        }
+    }
+    kiln_dev_close(dev);
+    kiln_model_close(model);
+    return status;
 }
 
 static enum kiln_status one_round(struct walk *walk, const json_t *round, struct kiln_err *err) {
@@ -382,9 +428,12 @@ static enum kiln_status conclude(const struct walk *walk, struct kiln_err *err) 
     if (walk->ran > 0) {
         return KILN_STATUS_OK;
     }
-    return kiln_err_set(err, KILN_STATUS_CHECK,
-            "--history: none of the %zu rounds could run here; the first: %s",
-            json_array_size(walk->rows), walk->reason);
+    size_t n = json_array_size(walk->rows);
+    return n == 1 ? kiln_err_set(err, KILN_STATUS_CHECK,
+                            "--history: the round could not run here: %s", walk->reason)
+                  : kiln_err_set(err, KILN_STATUS_CHECK,
+                            "--history: none of the %zu rounds could run here; the first: %s", n,
+                            walk->reason);
 }
 
 static enum kiln_status read_shape(struct kiln_ab_history *history, struct kiln_err *err) {
@@ -402,17 +451,29 @@ static enum kiln_status read_shape(struct kiln_ab_history *history, struct kiln_
     return KILN_STATUS_OK;
 }
 
-enum kiln_status kiln_ab_history_run(struct kiln_ab_history *history, struct kiln_err *err) {
+static enum kiln_status read_campaign(struct walk *walk, struct kiln_err *err) {
     char *path;
+    KILN_TRY(kiln_record_campaign("campaign.json", &path, err));
+    enum kiln_status status = kiln_ledger_read_json(path, &walk->campaign, err);
+    if (status == KILN_STATUS_OK &&
+            !json_is_array(json_object_get(walk->campaign, "experiments"))) {
+        status = kiln_err_set(err, KILN_STATUS_FILE, "%s: no array \"experiments\"", path);
+    }
+    kiln_free(path);
+    return status;
+}
+
+enum kiln_status kiln_ab_history_run(struct kiln_ab_history *history, struct kiln_err *err) {
     KILN_TRY(read_shape(history, err));
     KILN_TRY(kiln_common_need_model(&history->common, err));
-    KILN_TRY(kiln_record_campaign("campaign.json", &path, err));
     struct walk walk = {.history = history, .rows = json_array()};
-    enum kiln_status status = walk.rows ? kiln_ledger_read_json(path, &walk.campaign, err)
-                                        : kiln_err_nomem(err, "the JSON output");
-    kiln_free(path);
+    enum kiln_status status =
+            walk.rows ? read_campaign(&walk, err) : kiln_err_nomem(err, "the JSON output");
     if (status == KILN_STATUS_OK) {
         status = check_names(&walk, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        status = check_place(&walk, err);
     }
     if (status == KILN_STATUS_OK) {
         status = all_rounds(&walk, err);

@@ -15,6 +15,7 @@ struct kiln_ab_history {
 
 // Prints a row for each round: the campaign's figures, this device's, and whether they agree. A
 // round that cannot run here is a row with the reason; where none can, that is KILN_STATUS_CHECK.
+// What no round could do without (names, model, device) is told before anything is printed.
 KILN_MUST_CHECK enum kiln_status kiln_ab_history_run(
         struct kiln_ab_history *history, struct kiln_err *err);
 

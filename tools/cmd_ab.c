@@ -190,7 +190,9 @@ static enum kiln_status replay(struct ab_options *o, struct kiln_err *err) {
     for (size_t i = 0; i < o->rounds.count; i++) {
         if (history.rounds.count ==
                 sizeof(history.rounds.items) / sizeof(history.rounds.items[0])) {
-            return kiln_err_set(err, KILN_STATUS_USAGE, "too many rounds");
+            return kiln_err_set(err, KILN_STATUS_USAGE,
+                    "--history takes %zu rounds at most; without a name all are run",
+                    history.rounds.count);
         }
         history.rounds.items[history.rounds.count++] = o->rounds.items[i];
     }

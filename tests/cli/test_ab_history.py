@@ -43,7 +43,17 @@ def shipped_cases():
     check("the campaign's figures", rows[0]["there"] == {"verdict": "REVERTED", "why": "below the bar", "kernel_pct": -11,
                                                          "wall_pct": 0.27} and rows[2]["there"]["wall_pct"] is None, rows)
     check("none of this device", all(row["here"] is None and row["reason"] and row["agrees"] == "not run" for row in rows))
-    case("no such round", ["--history", "r47", *shape], 2, err="no round 'r47'.*there are r44")
+    runnable = "r44 r45 r46 r48 r49 r50 r51 r52 r57$"
+    case("no such round", ["--history", "R64", *shape], 2, err=r"has no round 'R64' \(did you mean 'r44'\?\); those .* one by one: " + runnable, out="^$")
+    case("far from any", ["--history", "r46,r48,r50", *shape], 2, err="has no round 'r46,r48,r50'; those that can be run.*: " + runnable)
+    case("one wrong among several", ["--history", "r46", "r50", "r99", *shape], 2, err="no round 'r99'", out="^$")
+    case("a round without configurations", ["--history", "r47", *shape], 2, err="no configurations of round 'r47'.*can: " + runnable, out="^$")
+    case("a round told twice is run once", ["--history", "r46", "r46", *shape], 1, err="the round could not run here: .*does not run on cpu")
+    case("a model that is not there", ["--history", "-m", model + "x", "--device", "cpu"], 3, err="cannot open it", out="^$")
+    case("a folder for a model", ["--history", "r46", "-m", source, "--device", "cpu"], 3, err="is a directory", out="^$")
+    case("no such device", ["--history", "-m", model, "--device", "cpuu"], 2, err="no such device", out="^$")
+    case("a device without a clock", ["--history", "-m", model, "--device", "sim"], 2, err="sim:sm_80 has no clock", out="^$")
+    case("too many rounds", ["--history", *["r46"] * 65, *shape], 2, err="takes 64 rounds at most", out="^$")
     case("no model", ["--history"], 2, err="no model")
     case("one prompt length", ["--history", "-m", model, "-p", "16,32"], 2, err="one -p")
     case("not kept", ["--history", "-m", model, "--save", "x.json"], 2, err="--save")
@@ -92,10 +102,24 @@ def running_cases(folder):
              r"expected: m\n  measured: cpu/exact.* -> cpu/exact_q8")
 
 
+def damaged_cases(folder):
+    program = cpu_campaign(folder)
+    history = os.path.join(folder, "configs/history")
+    shape = ["--history", "-m", model, "--device", "cpu", "-p", "16", "-r", "6"]
+    os.remove(os.path.join(history, "int8.ini"))
+    case("a round's file is missing", [*shape, "t1"], 3, err="history/int8.ini: cannot open it", program=program)
+    for text, says in (("{", "campaign.json:1: .*no JSON document"), ("[]", 'campaign.json: no array "experiments"')):
+        with open(os.path.join(history, "campaign.json"), "w", encoding="ascii") as out:
+            out.write(text)
+        case("a campaign that says " + text, shape, 3, err=says, out="^$", program=program)
+
+
 def main():
     shipped_cases()
     with tempfile.TemporaryDirectory() as folder:
         running_cases(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        damaged_cases(folder)
     return 1 if failures else 0
 
 
