@@ -20,17 +20,27 @@ static enum kiln_status add_ledger(struct kiln_report *report, const struct repo
         const struct kiln_record *which, struct kiln_err *err) {
     const struct kiln_ledger_filter all = {.limit = 0};
     struct kiln_ledger *ledger;
-    json_t *experiments = NULL, *document = NULL;
+    json_t *experiments = NULL, *results = NULL, *document = NULL;
+    if (which->ledger && !kiln_file_exists(which->ledger)) {
+        return kiln_err_set(err, KILN_STATUS_FILE,
+                "--ledger %s: there is no such file; `kiln record add FILE` takes results into a "
+                "ledger",
+                which->ledger);
+    }
     KILN_TRY(kiln_record_open(&ledger, which, err));
     enum kiln_status status = kiln_ledger_experiments(ledger, &all, &experiments, err);
     if (status == KILN_STATUS_OK) {
-        document = json_pack("{s:O}", "experiments", experiments);
+        status = kiln_ledger_results(ledger, &all, &results, err);
+    }
+    if (status == KILN_STATUS_OK) {
+        document = json_pack("{s:O, s:O}", "experiments", experiments, "results", results);
         status = document ? kiln_report_add(report, which->campaign ? "the campaign" : "the ledger",
                                     document, o->keys, err)
                           : kiln_err_nomem(err, "the report");
     }
     json_decref(document);
     json_decref(experiments);
+    json_decref(results);
     kiln_ledger_close(ledger);
     return status;
 }
@@ -89,7 +99,7 @@ static enum kiln_status run(
                     "draw sweeps over these two keys (those with the most values)", 0, 0},
             {"--title", NULL, KILN_OPT_STRING, (void *)&o.title, "TEXT", "of the page", 0, 0},
             {"--ledger", NULL, KILN_OPT_STRING, (void *)&o.record.ledger, "FILE",
-                    "with this ledger as a timeline", 0, 0},
+                    "with this ledger: a timeline and its results", 0, 0},
             {"--campaign", NULL, KILN_OPT_FLAG, &o.record.campaign, NULL,
                     "with the campaign that ships with kiln as a timeline", 0, 0},
             KILN_OPT_END,

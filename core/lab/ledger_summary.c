@@ -146,7 +146,8 @@ static const char *tune(const json_t *result, struct kiln_buf *line) {
         char *geometry = json_is_object(winner)
                                  ? kiln_json_dump(json_object_get(winner, "geometry"), JSON_COMPACT)
                                  : NULL;
-        kiln_buf_printf(line, "; %s: %s%s%s of %zu", kiln_json_string(problem, "problem", "?"),
+        kiln_buf_printf(line, "; %s: %s%s%s%s of %zu", kiln_json_string(problem, "problem", "?"),
+                json_is_true(json_object_get(winner, "kept")) ? "kept " : "",
                 kiln_json_string(winner, "variant", "none"), geometry ? " " : "",
                 geometry ? geometry : "", json_array_size(json_object_get(problem, "candidates")));
         kiln_free(geometry);

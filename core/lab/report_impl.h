@@ -75,6 +75,17 @@ void kiln_report_note(struct kiln_section *section, const struct kiln_report_sou
 // The colour of a slot, the same in all pictures.
 int kiln_report_color(const char *slot);
 
+// A geometry's keys, "FA_TQ=64 FA_TKV=32", appended; `before` stands in front of the first.
+// (report_kernels.c)
+void kiln_report_put_geometry(
+        struct kiln_buf *out, const struct json_t *geometry, const char *before);
+
+// How a problem of a sweep ended, as a phrase appended to a note; nothing where it names no winner.
+// And the final as a section, where one was played; `what`: slot and problem. (report_final.c)
+void kiln_report_outcome(struct kiln_buf *text, const struct json_t *problem);
+void kiln_report_final(struct kiln_report *report, const struct kiln_report_source *source,
+        const struct json_t *problem, const char *what);
+
 // The candidates of a sweep, wherever its document has them; NULL: none. (report_sweep.c)
 const struct json_t *kiln_report_candidates(const struct json_t *document);
 

@@ -17,9 +17,23 @@ enum {
 
 // ---- Geometry -----------------------------------------------------------------------------------
 
-static void add_key(struct kiln_buf *out, const char *key, const json_t *value) {
-    kiln_buf_printf(
-            out, "%s%s=%lld", out->len ? " " : "", key, (long long)json_integer_value(value));
+static void add_key(
+        struct kiln_buf *out, const char *before, const char *key, const json_t *value) {
+    if (json_is_string(value)) {
+        kiln_buf_printf(out, "%s%s=%s", before, key, json_string_value(value));
+    } else {
+        kiln_buf_printf(out, "%s%s=%.10g", before, key, json_number_value(value));
+    }
+}
+
+void kiln_report_put_geometry(
+        struct kiln_buf *out, const struct json_t *geometry, const char *before) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)geometry, key, value) {
+        add_key(out, before, key, value);
+        before = " ";
+    }
 }
 
 static void keep_text(struct kiln_buf *from, char *text, size_t size) {
@@ -30,11 +44,7 @@ static void keep_text(struct kiln_buf *from, char *text, size_t size) {
 
 static void geometry_text(const json_t *geometry, char *text, size_t size) {
     struct kiln_buf out = {0};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)geometry, key, value) {
-        add_key(&out, key, value);
-    }
+    kiln_report_put_geometry(&out, geometry, "");
     keep_text(&out, text, size);
 }
 
@@ -59,13 +69,13 @@ static void tile_text(const json_t *list, const json_t *kernel, char *text, size
     json_t *value, *geometry = json_object_get(kernel, "geometry");
     json_object_foreach(geometry, key, value) {
         if (differs(list, kiln_json_string(kernel, "variant", "?"), key, value)) {
-            add_key(&out, key, value);
+            add_key(&out, out.len ? " " : "", key, value);
         }
     }
     if (out.len == 0) {
         json_object_foreach(geometry, key, value) {
             if (out.len + strlen(key) < 24) {
-                add_key(&out, key, value);
+                add_key(&out, out.len ? " " : "", key, value);
             }
         }
     }

@@ -1,4 +1,5 @@
-// report_ledger: the experiments of a ledger as a timeline, a lane a verdict, and as a table.
+// report_ledger: the experiments of a ledger as a timeline, a lane a verdict, and as a table; its
+// results as another.
 #include "lab/report_impl.h"
 
 #include "lab/ledger_impl.h"
@@ -52,10 +53,10 @@ static void draw_point(struct kiln_section *section, const json_t *row, const ch
     kiln_svg_label(svg, x, in_lane[lane]++ % 2 ? y + 15 : y - 7, "middle", 1, name);
 }
 
-void kiln_report_ledger(struct kiln_report *report, const struct kiln_report_source *source) {
+static void timeline(
+        struct kiln_report *report, const struct kiln_report_source *source, const json_t *rows) {
     static const char *const columns[] = {
             "experiment", "date", "verdict", "what", "why", "worth another try", "from"};
-    const json_t *rows = json_object_get(source->document, "experiments");
     struct kiln_section *section = kiln_report_section(report, "The ledger in time", columns, 7);
     size_t n = json_array_size(rows), in_lane[LANES] = {0};
     if (!section) {
@@ -76,4 +77,39 @@ void kiln_report_ledger(struct kiln_report *report, const struct kiln_report_sou
         draw_point(section, row, experiment_row(&section->table, row), i, n, in_lane);
     }
     kiln_svg_end(&section->picture);
+}
+
+// Newest first, as a ledger lists them.
+static void list_results(
+        struct kiln_report *report, const struct kiln_report_source *source, const json_t *rows) {
+    static const char *const columns[] = {
+            "result", "date", "kind", "device", "grade", "verdict", "what came out"};
+    static const char *const keys[] = {"date", "kind", "device", "grade", "verdict", "summary"};
+    struct kiln_section *section = kiln_report_section(report, "Results in the ledger", columns, 7);
+    size_t i;
+    const json_t *row;
+    if (!section) {
+        return;
+    }
+    kiln_buf_printf(
+            &section->note, "%s: %zu results, newest first", source->name, json_array_size(rows));
+    json_array_foreach(rows, i, row) {
+        (void)kiln_table_cell(&section->table, "#%lld",
+                (long long)json_integer_value(json_object_get(row, "id")));
+        for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
+            (void)kiln_table_cell(&section->table, "%s", kiln_json_string(row, keys[k], ""));
+        }
+    }
+}
+
+void kiln_report_ledger(struct kiln_report *report, const struct kiln_report_source *source) {
+    const json_t *experiments = json_object_get(source->document, "experiments");
+    const json_t *results = json_object_get(source->document, "results");
+    size_t n = json_array_size(results);
+    if (json_array_size(experiments) > 0 || n == 0) {
+        timeline(report, source, experiments);
+    }
+    if (n > 0) {
+        list_results(report, source, results);
+    }
 }

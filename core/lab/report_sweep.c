@@ -5,7 +5,7 @@
 #include "lab/report_impl.h"
 
 #include "base/log.h"
-#include "base/mem.h"
+#include "base/utf8.h"
 #include "lab/ledger_impl.h"
 
 #include <jansson.h>
@@ -33,8 +33,15 @@ static const json_t *candidates_of(const json_t *problem) {
 }
 
 const struct json_t *kiln_report_candidates(const struct json_t *document) {
-    const json_t *first = json_array_get(json_object_get(document, "problems"), 0);
-    return candidates_of(first ? first : document);
+    const json_t *problems = json_object_get(document, "problems"), *problem, *found = NULL;
+    size_t i;
+    if (!json_is_array(problems)) {
+        return candidates_of(document);
+    }
+    json_array_foreach(problems, i, problem) {
+        found = found ? found : candidates_of(problem);
+    }
+    return found;
 }
 
 static const json_t *geometry_of(const json_t *candidate) {
@@ -236,7 +243,7 @@ static void map_row(struct kiln_section *section, const struct axis axes[2], siz
 }
 
 static void draw_map(struct kiln_report *report, const struct kiln_report_source *source,
-        const json_t *candidates, const struct axis axes[2], const char *problem) {
+        const json_t *candidates, const struct axis axes[2], const char *what) {
     const char *columns[MAX_VALUES + 1];
     char title[200], corner[160];
     double best[MAX_VALUES][MAX_VALUES], fastest, slowest;
@@ -245,8 +252,7 @@ static void draw_map(struct kiln_report *report, const struct kiln_report_source
     for (size_t x = 0; x < axes[0].n; x++) {
         columns[x + 1] = axes[0].values[x];
     }
-    snprintf(title, sizeof(title), "Sweep of %.40s%s%.60s: best us over %.30s and %.30s",
-            kiln_json_string(source->document, "slot", "a kernel"), *problem ? ", " : "", problem,
+    snprintf(title, sizeof(title), "Sweep of %.110s: best us over %.30s and %.30s", what,
             axes[0].name, axes[1].name);
     struct kiln_section *section = kiln_report_section(report, title, columns, axes[0].n + 1);
     if (!section) {
@@ -270,44 +276,55 @@ static void draw_map(struct kiln_report *report, const struct kiln_report_source
 }
 
 static void list_candidates(struct kiln_report *report, const struct kiln_report_source *source,
-        const json_t *candidates) {
+        const json_t *problem, const json_t *candidates, const char *what) {
     static const char *const columns[] = {"variant", "geometry", "status", "us", "cause"};
-    struct kiln_section *section = kiln_report_section(report, "Candidates", columns, 5);
+    char title[200];
+    snprintf(title, sizeof(title), "Candidates of %.180s", what);
+    struct kiln_section *section = kiln_report_section(report, title, columns, 5);
     size_t i;
     const json_t *candidate;
     if (!section) {
         return;
     }
-    kiln_buf_printf(
-            &section->note, "%s, %zu candidates", source->name, json_array_size(candidates));
+    kiln_report_note(section, source);
+    kiln_buf_printf(&section->note, ", %zu candidates", json_array_size(candidates));
+    kiln_report_outcome(&section->note, problem);
     json_array_foreach(candidates, i, candidate) {
         double us = time_of(candidate);
         const json_t *keys = geometry_of(candidate);
-        char *geometry = keys ? kiln_json_dump(keys, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-        section->table.failed |= keys && !geometry;
-        (void)kiln_table_cell(&section->table, "%s",
-                kiln_json_string(candidate, "variant", kiln_json_string(keys, "variant", "")));
-        (void)kiln_table_cell(&section->table, "%s", geometry ? geometry : "");
+        struct kiln_buf geometry = {0};
+        kiln_report_put_geometry(&geometry, keys, "");
+        section->table.failed |= geometry.failed;
+        (void)kiln_table_cell(&section->table, "%s%s",
+                kiln_json_string(candidate, "variant", kiln_json_string(keys, "variant", "")),
+                json_is_true(json_object_get(candidate, "bound")) ? " (bound)" : "");
+        (void)kiln_table_cell(&section->table, "%s", geometry.data ? geometry.data : "");
         (void)kiln_table_cell(&section->table, "%s", state_of(candidate));
         (void)(isnan(us) ? kiln_table_cell(&section->table, "%s", "")
                          : kiln_table_cell(&section->table, "%.2f", us));
         (void)kiln_table_cell(&section->table, "%s", kiln_json_string(candidate, "cause", ""));
-        kiln_free(geometry);
+        kiln_buf_finish(&geometry);
     }
 }
 
 static void add_problem(struct kiln_report *report, const struct kiln_report_source *source,
         const json_t *problem) {
     const json_t *candidates = candidates_of(problem);
+    const char *name = kiln_json_string(problem, "problem", "");
     struct axis axes[2];
+    char what[128];
+    snprintf(what, sizeof(what), "%.40s%s%.80s",
+            kiln_json_string(source->document, "slot", "a kernel"), *name ? ", " : "", name);
+    kiln_utf8_trim(what);
     choose_axes(candidates, source->keys, axes);
+    kiln_report_final(report, source, problem, what);
     if (axes[0].n > 0 && axes[1].n > 0) {
-        draw_map(report, source, candidates, axes, kiln_json_string(problem, "problem", ""));
+        draw_map(report, source, candidates, axes, what);
     } else if (source->keys) {
         kiln_log(KILN_LOG_WARN, "%s: no candidate has a key %s, so no map is drawn", source->name,
                 axes[0].n == 0 ? axes[0].name : axes[1].name);
     }
-    list_candidates(report, source, candidates);
+    list_candidates(report, source, problem, candidates, what);
 }
 
 void kiln_report_sweep(struct kiln_report *report, const struct kiln_report_source *source) {

@@ -136,6 +136,17 @@ def documents(folder):
     t4 = {"schema_version": "1.0.0", "results": [
         {"configuration": {"variant": "v%d" % a, "a": a, "b": b}, "invalidity": "correct" if a < 4 else "runtime",
          "measurements": [{"name": "time", "value": 0.25 * a * b, "unit": "milliseconds"}]} for a in (1, 2, 4) for b in (1, 2)]}
+    finalist = {"variant": "fap2", "us": 64.0, "interval_pct": [0, 0], "noise_pct": 0, "median_pct": 0, "verdict": "base"}
+    rows = [{"plugin": "p", "variant": "fap2", "geometry": {"FA_TQ": tq}, "status": "ok", "bound": tq == 64, "warm_us": {"median": tq + 0.25}}
+            for tq in (32, 64)]
+    winner = {"plugin": "p", "variant": "fap2", "geometry": {"FA_TQ": 32}, "kept": False}
+    final = [{**finalist, "geometry": {"FA_TQ": 64}}, {**finalist, "geometry": {"FA_TQ": 32}, "us": 33.125, "median_pct": 93.21,
+                                                       "interval_pct": [90.5, 95.75], "noise_pct": 1.375, "verdict": "LAND", "tied": True}]
+    tune = {"kiln": "0", "kind": "tune", "device": "NVIDIA GB10", "grade": "measured", "result": {"slot": "attention.prefill", "problems": [
+        {"problem": "m=1", "candidates": [], "final": [], "winner": None},
+        {"problem": "m=3325", "candidates": rows, "final": final, "winner": winner},
+        {"problem": "m=512", "candidates": rows, "final": final[:1], "winner": {**winner, "geometry": {"FA_TQ": 64}, "kept": True}},
+        {"problem": "m=16", "candidates": rows, "final": [], "winner": None}]}}
     gate = {"gate": "greedy", "verdict": "FAIL", "passed": 2, "failed": 1, "skipped": 0, "cases": []}
     bench = {"rows": [{"model": HOSTILE, "n_prompt": 512, "avg_ts": 1234.5, "good": True}]}
     return {name: save(folder, name + ".json", value) for name, value in (
@@ -143,7 +154,7 @@ def documents(folder):
             {"slot": "quantize", "base": "none", "change": HOSTILE, "base_ms": 0, "change_ms": 3.375, "pct": None, "share_pct": 0,
              "predicted_pct": -1.75}, {"slot": "activation", "base": "e/act", "change": "e/act T=256", "base_ms": 9.125,
                                        "change_ms": 4.5625, "pct": 100.0, "share_pct": 4.64, "predicted_pct": 2.38}]}}, {**row, "n_prompt": 3325, "median_pct": -0.02, "verdict": "NEUTRAL"}]}),
-        ("audit", audit), ("diff", diff), ("op", op), ("untimed", untimed), ("sweep", sweep), ("t4", t4), ("gate", gate), ("bench", bench))}
+        ("audit", audit), ("diff", diff), ("op", op), ("untimed", untimed), ("sweep", sweep), ("t4", t4), ("tune", tune), ("gate", gate), ("bench", bench))}
 
 
 def kinds(files):
@@ -162,6 +173,16 @@ def kinds(files):
         check(name + ": its figures", not lost, lost)
     for name, wanted in (("gate", "greedy"), ("bench", "1234.5"), ("untimed", "17584")):
         check(name + ": its figures", wanted in Page(run(files[name])).cells)
+    text = run(files["tune"])
+    cells = Page(text).cells
+    row = cells.index("fap2 FA_TQ=32")
+    check("tune: the final", cells[row:row + 6] == ["fap2 FA_TQ=32", "33.12", "+93.21", "+90.50 to +95.75", "1.38", "LAND, tied, winner"]
+          and cells[row - 6:row] == ["fap2 FA_TQ=64", "64.00", "", "", "", "base"], cells)
+    check("tune: what is bound", [cells[i + 1] for i, cell in enumerate(cells) if cell == "fap2 (bound)"] == ["FA_TQ=64"] * 3, cells)
+    for says in ("Final of attention.prefill, m=3325", "tune.json, NVIDIA GB10, measured, 2 candidates; winner: fap2 FA_TQ=32, +93.21 % against",
+                 "kept: fap2 FA_TQ=64, which is bound", "Candidates of attention.prefill, m=16", "no winner: no final was played"):
+        check("tune: " + says, says in text, text)
+    check("tune: a final for each that was played", text.count("Final of") == 2 and "base, kept" in cells, cells)
     drawn = Page(run(files["sweep"], "--keys", "FA_KPAD,FA_TKV")).cells
     check("sweep: over the keys asked for", "FA_TKV \\ FA_KPAD" in drawn, drawn[:9])
     run(files["sweep"], "--keys", "FA_KPAD,FA_TVK", err="no candidate has a key FA_TVK")
@@ -184,8 +205,24 @@ def whole(folder, files):
     run(save(folder, "none.json", {"a": 1}), code=3, err="none.json: no result")
     run(save(folder, "list.json", [1, 2]), code=3, err="list.json: no result")
     run(os.path.join(folder, "gone.json"), code=3, err="gone.json")
+    run("--ledger", os.path.join(folder, "gone.db"), code=3, err="gone.db: there is no such file")
+    ledger(folder)
     run(files["wall"], "-o", "/dev/full", code=3, err="/dev/full")
     return out
+
+
+def ledger(folder):
+    """The results of a ledger, beside its experiments."""
+    path = os.path.join(folder, "ledger.db")
+    result = {"kiln": "0.1.0", "kind": "tune", "device": "NVIDIA GB10", "device_id": "cuda:0", "target": "sm_121", "driver": "d", "grade": "measured",
+              "date": "2026-12-01T00:00:00Z", "sources": "0", "config": "", "result": {"slot": "norm", "problems": [
+                  {"problem": "m=%d" % m, "candidates": [], "winner": {"variant": "rms", "geometry": {"THREADS": 64}, "kept": m == 2}} for m in (1, 2)]}}
+    done = subprocess.run([kiln, "record", "add", save(folder, "kept.json", result), "--ledger", path], capture_output=True, text=True,
+                          timeout=60, check=False)
+    check("ledger: a sweep is taken in", done.returncode == 0, done.stderr)
+    text = run("--ledger", path)
+    check("ledger: what came out of it", 'tune: norm; m=1: rms {"THREADS":64} of 0; m=2: kept rms {"THREADS":64} of 0' in Page(text).cells, text)
+    check("ledger: no timeline of nothing", "The ledger in time" not in text, text)
 
 
 def odd_documents(folder):
