@@ -36,7 +36,7 @@ struct tally {
 // A twin and where its rows go.
 struct place {
     struct ab_options *options;
-    struct kiln_twin *twin;
+    struct kiln_twin_run *run;
     struct tally *tally;
 };
 
@@ -71,13 +71,14 @@ static enum kiln_status run_row(void *arg, const struct kiln_workload *load, str
     struct tally *tally = place->tally;
     struct kiln_ab ab;
     o->params.load = *load;
-    enum kiln_status status = kiln_ab_run(place->twin, &o->params, &ab, err);
+    enum kiln_status status = kiln_ab_run(&place->run->twin, &o->params, &ab, err);
     if (status == KILN_STATUS_OK) {
         const struct kiln_ab_row row = {.ab = &ab,
                 .params = &o->params,
-                .model = place->twin->model->arch->name,
-                .device = place->twin->dev->id,
-                .grade = kiln_grade_of(place->twin->dev),
+                .model = place->run->twin.model->arch->name,
+                .model_file = place->run->model_file,
+                .device = place->run->twin.dev->id,
+                .grade = kiln_grade_of(place->run->twin.dev),
                 .ubatch = tally->ubatch};
         tally->count++;
         tally->landed += ab.effect.verdict == KILN_VERDICT_LAND;
@@ -102,7 +103,7 @@ static enum kiln_status run_sweep(struct ab_options *o, const struct kiln_sweep 
         o->common.ubatch = sweep->ubatches.values[i];
         KILN_TRY(kiln_twin_run_open(&run, &o->common, o->files, err));
         tally->ubatch = kiln_engine_ubatch(run.twin.engine[KILN_SIDE_CHANGE]);
-        struct place place = {.options = o, .twin = &run.twin, .tally = tally};
+        struct place place = {.options = o, .run = &run, .tally = tally};
         enum kiln_status status = KILN_STATUS_OK;
         if (i == 0) {
             status = kiln_twin_run_origin(&run, "ab", o->save, &tally->origin, err);

@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <string.h>
 
 static const char *const result_names[] = {"passed", "failed", "skipped"};
 
@@ -25,6 +26,7 @@ enum kiln_status kiln_gate_start_twin(struct kiln_gate_tally *tally, struct kiln
     KILN_TRY(kiln_prompts_read(prompts, prompts_path, run->twin.model->tokenizer, err));
     KILN_TRY(kiln_gate_start(tally, err));
     tally->save = save;
+    tally->model_file = run->model_file;
     return kiln_twin_run_origin(run, "gate", save, &tally->origin, err);
 }
 
@@ -96,7 +98,10 @@ static json_t *document(const struct kiln_gate_tally *tally, const char *gate, c
     json_t *doc = json_pack("{s:s, s:s, s:I, s:I, s:I, s:O}", "gate", gate, "verdict", verdict,
             "passed", (json_int_t)tally->passed, "failed", (json_int_t)tally->failed, "skipped",
             (json_int_t)tally->skipped, "cases", tally->cases);
-    if (doc && extra && json_object_update(doc, extra) != 0) {
+    const char *file = tally->model_file;
+    if (doc && ((extra && json_object_update(doc, extra) != 0) ||
+                       (file && json_object_set_new(doc, "model_file",
+                                        kiln_json_text(file, strlen(file))) != 0))) {
         json_decref(doc);
         return NULL;
     }

@@ -14,8 +14,9 @@ struct kiln_twin_run;
 struct kiln_gate_tally {
     struct json_t *cases; // array
     int64_t passed, failed, skipped;
-    const char *save;      // where kiln_gate_conclude keeps the document; NULL: nowhere
-    struct json_t *origin; // the envelope that it goes into (kiln_save_of); the tally's
+    const char *save;       // where kiln_gate_conclude keeps the document; NULL: nowhere
+    struct json_t *origin;  // the envelope that it goes into (kiln_save_of); the tally's
+    const char *model_file; // of the model that was run, its name; NULL: of none
 };
 
 enum kiln_gate_result {

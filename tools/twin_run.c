@@ -5,6 +5,7 @@
 #include "save.h"
 
 #include <jansson.h>
+#include <string.h>
 
 static enum kiln_status open_config(struct kiln_twin_run *run, const struct kiln_common *common,
         enum kiln_side side, const char *file, struct kiln_err *err) {
@@ -43,6 +44,8 @@ enum kiln_status kiln_twin_run_open(struct kiln_twin_run *run, const struct kiln
                 "two INI files are compared: BASE.ini CHANGE.ini; an empty file is the defaults");
     }
     KILN_TRY(kiln_common_need_model(common, err));
+    const char *slash = strrchr(common->model, '/');
+    run->model_file = slash ? slash + 1 : common->model;
     kiln_interrupt_catch();
     enum kiln_status status = open_all(run, common, files, err);
     if (status != KILN_STATUS_OK) {

@@ -11,6 +11,7 @@ struct kiln_twin_run {
     struct kiln_registry *registry;
     struct kiln_config *config[KILN_SIDES];
     struct kiln_twin twin;
+    const char *model_file; // the name of the model's file, as long as the common options
 };
 
 // Table rows of a command line that begins BASE.ini CHANGE.ini.

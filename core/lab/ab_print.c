@@ -1,9 +1,12 @@
 // ab_print: tables and documents of kiln ab.
 #include "lab/ab_print.h"
 
+#include "lab/save.h"
+
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 // ---- JSON ---------------------------------------------------------------------------------------
 
@@ -65,10 +68,12 @@ json_t *kiln_ab_row_json(const struct kiln_ab_row *row) {
     for (size_t i = 0; pairs && i < ab->n; i++) {
         json_array_append_new(pairs, pair_json(&ab->pairs[i]));
     }
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:[f,f], s:f, s:[f,f], "
-                     "s:f, s:I, s:I, s:s, s:o, s:o}",
+    return json_pack(
+            "{s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:[f,f], s:f, s:[f,f], "
+            "s:f, s:I, s:I, s:s, s:o, s:o}",
             "verdict", kiln_verdict_name(e->verdict), "device", row->device, "model", row->model,
-            "n_prompt", (json_int_t)load->n_prompt, "n_gen", (json_int_t)load->n_gen, "n_depth",
+            "model_file", kiln_json_text(row->model_file, strlen(row->model_file)), "n_prompt",
+            (json_int_t)load->n_prompt, "n_gen", (json_int_t)load->n_gen, "n_depth",
             (json_int_t)load->depth, "n_ubatch", (json_int_t)row->ubatch, "base_ts", ab->base_rate,
             "change_ts", ab->change_rate, "median_pct", e->median, "interval_pct", e->interval.low,
             e->interval.high, "noise_pct", e->noise, "control_pct", e->control.low, e->control.high,

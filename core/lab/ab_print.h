@@ -12,6 +12,7 @@ struct kiln_ab_row {
     const struct kiln_ab *ab;
     const struct kiln_ab_params *params;
     const char *model, *device, *grade; // "qwen2", "cuda:0", "measured"
+    const char *model_file;             // its name
     int64_t ubatch;
 };
 

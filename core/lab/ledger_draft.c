@@ -13,7 +13,7 @@
 struct draft {
     const json_t *experiment; // its row
     const json_t *results;    // that judge it, newest first
-    const json_t *wall;       // the newest wall that is not newer than the last of them, or NULL
+    const json_t *wall;       // the newest of its models not newer than the last of them, or NULL
     struct kiln_buf *page;
 };
 
@@ -346,24 +346,28 @@ static void write_page(const struct draft *d) {
 
 // ---- What it stands on --------------------------------------------------------------------------
 
-// The newest wall that is no newer than the experiment's newest result.
-static const json_t *wall_before(const json_t *walls, const json_t *results) {
+// The newest wall of the experiment's models that is no newer than its newest result, else the
+// newest of them at all.
+static const json_t *wall_before(const json_t *walls, const json_t *results, const json_t *models) {
     const char *last = kiln_json_string(json_array_get(results, 0), "date", "9999");
     size_t i;
-    const json_t *wall;
+    const json_t *wall, *newest = NULL;
     json_array_foreach(walls, i, wall) {
-        if (strcmp(kiln_json_string(wall, "date", ""), last) <= 0) {
-            return wall;
+        if (kiln_result_may_be_of(wall, models)) {
+            newest = newest ? newest : wall;
+            if (strcmp(kiln_json_string(wall, "date", ""), last) <= 0) {
+                return wall;
+            }
         }
     }
-    return json_array_get(walls, 0);
+    return newest;
 }
 
 enum kiln_status kiln_ledger_draft(
         struct kiln_ledger *ledger, const char *name, struct kiln_buf *page, struct kiln_err *err) {
     const struct kiln_ledger_filter self = {.name = name}, own = {.of = name, .with_document = 1},
                                     wall = {.kind = "wall", .with_document = 1, .limit = 200};
-    json_t *experiments = NULL, *rows = NULL, *walls = NULL;
+    json_t *experiments = NULL, *rows = NULL, *walls = NULL, *models = NULL;
     enum kiln_status status = kiln_ledger_experiments(ledger, &self, &experiments, err);
     if (status == KILN_STATUS_OK && json_array_size(experiments) == 0) {
         status = kiln_err_set(err, KILN_STATUS_USAGE,
@@ -377,9 +381,12 @@ enum kiln_status kiln_ledger_draft(
         status = kiln_ledger_results(ledger, &wall, &walls, err);
     }
     if (status == KILN_STATUS_OK) {
+        status = kiln_lever_models(ledger, json_array_get(experiments, 0), &models, err);
+    }
+    if (status == KILN_STATUS_OK) {
         struct draft d = {.experiment = json_array_get(experiments, 0),
                 .results = rows,
-                .wall = wall_before(walls, rows),
+                .wall = wall_before(walls, rows, models),
                 .page = page};
         d.wall = of_kind(&d, "wall", 0) ? of_kind(&d, "wall", 0) : d.wall;
         write_page(&d);
@@ -388,5 +395,6 @@ enum kiln_status kiln_ledger_draft(
     json_decref(experiments);
     json_decref(rows);
     json_decref(walls);
+    json_decref(models);
     return status;
 }

@@ -50,6 +50,18 @@ void kiln_result_test_name(const struct json_t *row, char *name, size_t size);
 // other settings. slot NULL: the result as a whole. (ledger_gate.c)
 const char *kiln_result_gate_verdict(const struct json_t *row, const char *gate, const char *slot);
 
+// The name of the model's file that a result (a row with its document) is of; NULL: of none, or it
+// does not say. (ledger_model.c)
+const char *kiln_result_model(const struct json_t *row);
+// The models that the results behind a lever (a row) are of, as the keys of an object; the caller
+// owns it. (ledger_model.c)
+KILN_MUST_CHECK enum kiln_status kiln_lever_models(struct kiln_ledger *ledger,
+        const struct json_t *lever, struct json_t **models, struct kiln_err *err);
+
+// Whether a result is of one of them, as far as anybody knows: true where it does not say its own,
+// or there are none. (ledger_model.c)
+int kiln_result_may_be_of(const struct json_t *row, const struct json_t *models);
+
 // Appends text so that it stays within a cell of a Markdown table. (ledger_export.c)
 void kiln_markdown_cell(const char *value, struct kiln_buf *text);
 

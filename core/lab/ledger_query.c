@@ -2,6 +2,7 @@
 #include "lab/ledger.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "lab/ledger_impl.h"
 #include "lab/retry.h"
 
@@ -269,8 +270,28 @@ enum {
 
 struct looked_at {
     const json_t *results;
-    const char *slot; // the lever's, or NULL
+    const char *slot;     // the lever's, or NULL
+    const json_t *models; // that it was judged on, as keys; empty: nobody knows
 };
+
+// Figures of a run are those of its model: of another model they say nothing about the lever. What
+// does not say its model may be of it.
+static int is_of_model(
+        const struct looked_at *at, const struct kiln_retry_test *test, const json_t *row) {
+    int of_run = test->kind == KILN_RETRY_WALL_SHARE || test->kind == KILN_RETRY_TIME ||
+                 test->kind == KILN_RETRY_RATE || test->kind == KILN_RETRY_NOISE ||
+                 test->kind == KILN_RETRY_GATE;
+    return !of_run || kiln_result_may_be_of(row, at->models);
+}
+
+// What would tell of the lever's models.
+static void say_models(const struct looked_at *at, struct kiln_retry_value *value) {
+    const char *model = json_object_iter_key(json_object_iter((json_t *)(uintptr_t)at->models));
+    size_t n = json_object_size(at->models);
+    snprintf(value->source, sizeof(value->source), "nothing of %.40s%s, which it was judged on",
+            model ? model : "?", n > 1 ? " and others" : "");
+    kiln_utf8_trim(value->source);
+}
 
 static int is_newer(const json_t *row, const json_t *other) {
     int order =
@@ -286,11 +307,17 @@ static enum kiln_status look(void *arg, const struct kiln_retry_test *test,
     const struct looked_at *at = arg;
     size_t i;
     const json_t *row, *newest = NULL;
+    int others = 0;
     json_array_foreach(at->results, i, row) {
         struct kiln_retry_value here = {.known = 1};
-        if (is_newer(row, newest) && figure_of(row, test, at->slot, &here)) {
+        if (!is_newer(row, newest) || !figure_of(row, test, at->slot, &here)) {
+            continue;
+        }
+        if (is_of_model(at, test, row)) {
             *value = here;
             newest = row;
+        } else {
+            others = 1;
         }
     }
     if (newest) {
@@ -298,6 +325,8 @@ static enum kiln_status look(void *arg, const struct kiln_retry_test *test,
                 kiln_json_string(newest, "kind", "?"),
                 (long long)json_integer_value(json_object_get(newest, "id")),
                 kiln_json_string(newest, "date", "?"), kiln_json_string(newest, "device", "?"));
+    } else if (others) {
+        say_models(at, value);
     }
     return KILN_STATUS_OK;
 }
@@ -322,11 +351,11 @@ static enum kiln_status newest_results(
     return status;
 }
 
-static enum kiln_status judge_lever(
-        const json_t *lever, json_t *newest, json_t *rows, struct kiln_err *err) {
+static enum kiln_status judge_lever(const json_t *lever, const json_t *newest, const json_t *models,
+        json_t *rows, struct kiln_err *err) {
     const char *text = kiln_json_string(lever, "retry", NULL);
     const char *slot = kiln_json_string(lever, "slot", "");
-    struct looked_at at = {.results = newest, .slot = *slot ? slot : NULL};
+    struct looked_at at = {.results = newest, .slot = *slot ? slot : NULL, .models = models};
     struct kiln_retry *retry = NULL;
     struct kiln_buf why = {0};
     enum kiln_truth truth = KILN_TRUTH_UNKNOWN;
@@ -363,7 +392,12 @@ enum kiln_status kiln_ledger_due(struct kiln_ledger *levers, struct kiln_ledger 
         const json_t *lever = json_array_get(experiments, i);
         const char *verdict = kiln_json_string(lever, "verdict", "");
         if (strcmp(verdict, "REVERTED") == 0 || strcmp(verdict, "MEAS-ONLY") == 0) {
-            status = judge_lever(lever, looked_at, *rows, err);
+            json_t *models;
+            status = kiln_lever_models(levers, lever, &models, err);
+            if (status == KILN_STATUS_OK) {
+                status = judge_lever(lever, looked_at, models, *rows, err);
+                json_decref(models);
+            }
         }
     }
     json_decref(experiments);

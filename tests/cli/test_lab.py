@@ -81,6 +81,7 @@ def ab_cases(folder, base, int8):
     saved = os.path.join(folder, "ab.json")
     ab, result = document("ab: one comparison", ["ab", base, int8, *shape, "--save", saved], (0, 1))
     both = kept("ab", saved, "ab", result)
+    check("ab: whose model it is", ab["model_file"] == os.path.basename(model), ab)
     check("ab: both configs are kept", "exact_q8" in both.get("config", "") and "base_config" in both
           and "exact_q8" not in both["base_config"] and both["sources"] != both["base_sources"], result)
     pairs = ab.get("pairs", [])
@@ -198,6 +199,7 @@ def gate_cases(folder, base, int8, float_sums):
     gate, result = document("greedy: the same config",
                             ["gate", "greedy", base, base, *shape, "-n", "8", "--save", saved], 0)
     kept("greedy", saved, "gate", result)
+    check("greedy: whose model it is", gate["model_file"] == os.path.basename(model), gate)
     check("greedy: identical", gate.get("verdict") == "PASS" and gate["passed"] == 2 and gate["failed"] == 0
           and not gate["regroups"] and all(c["fork"] == -1 and c["noise"] == 0 and c["steps"] == 8
                                            for c in gate["cases"]), result)

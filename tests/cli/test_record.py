@@ -74,6 +74,51 @@ def audit(date):
          "banks": [{"site": "K", "ways": 8}, {"site": "V", "ways": 2}]}]}, grade="derived")
 
 
+def of_model(value, path):
+    """The result as one of the model in this file, as its kind says that."""
+    result = value["result"]
+    if value["kind"] == "wall":
+        result["model"] = path
+    else:
+        result["model_file"] = os.path.basename(path)
+        for row in result.get("rows", []):
+            row["model_file"] = result["model_file"]
+    return value
+
+
+def model_cases(folder):
+    """A lever judged on one model, and results of another that are newer."""
+    ledger = ["--ledger", os.path.join(folder, "models.db")]
+
+    def add(name, value, path, *more):
+        case("models: add " + name, ["add", save(folder, name + ".json", of_model(value, path) if path else value), *more, *ledger])
+
+    def due(what, name, state, why):
+        levers = {x["name"]: x for x in json.loads(case("models: due", ["due", "--json", *ledger]))["levers"]}
+        check("models: " + what, levers[name]["state"] == state and why in levers[name]["why"], levers[name])
+
+    share = ["--slot", "attention.prefill", "--retry", "wall share of attention.prefill > 8 %", "--title", "t"]
+    add("a7", ab("2026-11-20T10:00:00Z", "NEUTRAL", -0.5), "/m/big.gguf", "--experiment", "tile", *share)
+    add("w1", wall("2026-11-21T10:00:00Z", 4.7), "/elsewhere/small.gguf")
+    due("none of its model", "tile", "unknown", "wall share of attention.prefill is not known: nothing of big.gguf, which it was judged on")
+    add("w2", wall("2026-11-22T10:00:00Z", 10.2), "/here/big.gguf")
+    add("w3", wall("2026-11-23T10:00:00Z", 3.1), "small.gguf")
+    due("the newest of its model", "tile", "due", "is 10.2 % (wall #3")
+    add("w4", wall("2026-11-24T10:00:00Z", 5.5), None)
+    due("one that does not say its model", "tile", "no", "is 5.5 % (wall #5")
+    add("w5", wall("2026-11-25T10:00:00Z", 9.5), "big.gguf")
+    case("models: tok/s", ["add", "--experiment", "tile", "--update", "--retry", "tok/s of pp3325 > 3000 and gate greedy is PASS", *ledger])
+    add("a8", ab("2026-11-26T10:00:00Z", "LAND", 5, base_ts=9999.0), "small.gguf")
+    add("g1", gate("2026-11-26T10:00:00Z", "PASS"), "small.gguf")
+    due("rates and gates, too", "tile", "no", "tok/s of pp3325 is 2660 (wall #6")
+    add("g2", gate("2026-11-26T11:00:00Z", "FAIL"), "big.gguf")
+    due("rates and gates, too", "tile", "no", "gate greedy is FAIL (gate #9")
+    add("w6", wall("2026-11-19T10:00:00Z", 77.25), "small.gguf")
+    add("w7", wall("2026-11-18T10:00:00Z", 66.25), "big.gguf")
+    page = case("models: draft", ["draft", "tile", *ledger])
+    check("models: the page shows its model's wall", "66.25" in page and "77.25" not in page, page)
+
+
 def save(folder, name, value):
     path = os.path.join(folder, name)
     with open(path, "w", encoding="utf-8") as out:
@@ -395,6 +440,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         ledger = round_cases(folder)
         gate_cases(folder)
+        model_cases(folder)
         export_cases(folder, ledger)
         summary_cases(folder)
         campaign_cases()
