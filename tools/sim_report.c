@@ -81,6 +81,14 @@ static void kernel_text(const struct kiln_sim_kernel_counts *kernel, struct kiln
         kiln_buf_printf(out, "  %-20s %12" PRIu64 " arrivals of warps, %.1f a warp\n", "barriers",
                 c->barriers, ratio(c->barriers, kernel->warps));
     }
+    if (c->mbarriers) {
+        kiln_buf_printf(out, "  %-20s %12" PRIu64 " operations of warps, %.1f a warp\n",
+                "mbarriers", c->mbarriers, ratio(c->mbarriers, kernel->warps));
+    }
+    if (c->bulk_copies) {
+        kiln_buf_printf(out, "  %-20s %12" PRIu64 ", %" PRIu64 " bytes in %" PRIu64 " sectors\n",
+                "bulk copies", c->bulk_copies, c->bulk_bytes, c->bulk_sectors);
+    }
     if (c->branches) {
         kiln_buf_printf(out, "  %-20s %12" PRIu64 ", %" PRIu64 " divergent\n", "branches",
                 c->branches, c->divergent_branches);
@@ -147,8 +155,9 @@ static json_t *counts_json(const struct kiln_sim_counts *c) {
             {"shared_store_wavefronts", c->shared_store_wavefronts},
             {"shared_load_ideal", c->shared_load_ideal},
             {"shared_store_ideal", c->shared_store_ideal}, {"shared_ways", c->shared_ways},
-            {"barriers", c->barriers}, {"branches", c->branches},
-            {"divergent_branches", c->divergent_branches}};
+            {"barriers", c->barriers}, {"mbarriers", c->mbarriers}, {"bulk_copies", c->bulk_copies},
+            {"bulk_bytes", c->bulk_bytes}, {"bulk_sectors", c->bulk_sectors},
+            {"branches", c->branches}, {"divergent_branches", c->divergent_branches}};
     json_t *object = json_object(), *classes = json_object();
     for (size_t i = 0; object && i < sizeof(rows) / sizeof(rows[0]); i++) {
         (void)json_object_set_new(object, rows[i].name, json_integer((json_int_t)rows[i].value));

@@ -10,6 +10,7 @@ enum sim_access_kind {
     SIM_ATOMIC = 4, // with both: other atomics may touch the bytes at the same time
     SIM_ASYNC = 8,  // cp.async: its data arrives later
     SIM_CONSTANT = 16,
+    SIM_MBARRIER = 32, // an operation on an mbarrier: no access to bytes
 };
 
 // Lanes that are not in `mask` have the address of one that is, and readable memory behind it.
@@ -31,6 +32,19 @@ void kiln_sim_addresses(struct sim_access *access, const struct sim_warp *warp, 
 int kiln_sim_resolve(
         struct sim_access *access, struct sim_warp *warp, const struct sim_op *op, int space);
 
+// One lane's access to many bytes, in GLOBAL or SHARED memory.
+struct sim_range {
+    int lane, space;
+    uint32_t unit; // address and size are multiples of it
+    int kind;      // mask of enum sim_access_kind
+    uint64_t at;
+    uint32_t bytes;
+};
+// Where they lie. NULL: outside or misaligned, which is a finding or has ended the launch (then
+// warp->stop says so). The checks have not been told.
+unsigned char *kiln_sim_resolve_range(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_range *range);
+
 enum {
     SIM_SPACE_MIXED = 100,
     SIM_SPACE_FAILED = -1
@@ -41,8 +55,15 @@ void kiln_sim_watch_global(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);
 void kiln_sim_watch_shared(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);
+// A copy of cp.async.bulk reads one range and writes the other.
+void kiln_sim_watch_bulk_source(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_range *range);
+void kiln_sim_watch_bulk_target(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_range *range);
 void kiln_sim_count_sectors(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);
+void kiln_sim_count_bulk(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_range *source);
 void kiln_sim_count_halves(struct sim_warp *warp, const struct sim_op *op,
         const struct sim_access *from, const struct sim_access *to);
 void kiln_sim_count_banks(

@@ -87,6 +87,7 @@ enum kiln_sim_class kiln_sim_class_of(const struct kiln_ptx_insn *insn) {
     case KILN_PTX_OP_CP_ASYNC:
     case KILN_PTX_OP_CP_COMMIT:
     case KILN_PTX_OP_CP_WAIT:
+    case KILN_PTX_OP_CP_BULK:
         return KILN_SIM_CLASS_ASYNC;
     case KILN_PTX_OP_MMA:
     case KILN_PTX_OP_WMMA_MMA:
@@ -102,6 +103,7 @@ enum kiln_sim_class kiln_sim_class_of(const struct kiln_ptx_insn *insn) {
         return KILN_SIM_CLASS_VOTE;
     case KILN_PTX_OP_BAR:
     case KILN_PTX_OP_MEMBAR:
+    case KILN_PTX_OP_MBARRIER:
         return KILN_SIM_CLASS_BARRIER;
     case KILN_PTX_OP_BRA:
     case KILN_PTX_OP_BRX:
@@ -124,6 +126,8 @@ enum kiln_sim_class kiln_sim_class_of(const struct kiln_ptx_insn *insn) {
 static const char *const shapes[] = {"m8n8k4", "m8n8k16", "m8n8k32", "m8n8k128", "m16n8k4",
         "m16n8k8", "m16n8k16", "m16n8k32", "m16n8k64", "m16n8k128", "m16n8k256", "m16n16k16",
         "m32n8k16", "m8n32k16", "m16n16k8"};
+static const char *const mbarriers[] = {"init", "inval", "arrive", "arrive_drop", "expect_tx",
+        "complete_tx", "test_wait", "try_wait"};
 static const char *const spaces[] = {
         "", ".global", ".const", ".shared", ".local", ".param", ".param"};
 
@@ -157,6 +161,12 @@ void kiln_sim_opcode(const struct kiln_ptx_insn *insn, char *text, size_t size) 
     case KILN_PTX_OP_ST:
     case KILN_PTX_OP_ATOM:
         snprintf(text, size, "%s%s%s.%s", name, spaces[insn->space], vector, type_name(insn->type));
+        break;
+    case KILN_PTX_OP_CP_BULK:
+        snprintf(text, size, "cp.async.bulk");
+        break;
+    case KILN_PTX_OP_MBARRIER:
+        snprintf(text, size, "%s.%s", name, mbarriers[insn->sub]);
         break;
     case KILN_PTX_OP_CP_ASYNC:
         snprintf(text, size, "%s.%s.%u", name, insn->flags & KILN_PTX_CG ? "cg" : "ca", insn->imm3);

@@ -53,6 +53,17 @@ void kiln_sim_count_sectors(
     traffic->ideal += (lanes * access->bytes + SECTOR - 1) / SECTOR;
 }
 
+// The copy engine reads whole sectors, once each.
+void kiln_sim_count_bulk(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_range *source) {
+    struct sim_traffic *traffic = &warp->worker->sites[op->id].global;
+    uint64_t end = source->at + source->bytes;
+    traffic->requests++;
+    traffic->bytes += source->bytes;
+    traffic->units += (end + SECTOR - 1) / SECTOR - source->at / SECTOR;
+    traffic->ideal += (source->bytes + SECTOR - 1) / SECTOR;
+}
+
 // cp.async.cg reads a sector once for both of its halves where these go beside each other, in
 // either order and in one row of banks, and once for each where they do not. So an H200 counts.
 void kiln_sim_count_halves(struct sim_warp *warp, const struct sim_op *op,

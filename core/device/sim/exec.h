@@ -82,11 +82,12 @@ uint32_t kiln_sim_static_shared(const struct kiln_sim_kernel *kernel);
     X(ALIGN, "align", "address not a multiple of the access's size") \
     X(RACE, "race", "two warps touch a shared byte with no barrier between, one writes") \
     X(UNINIT_SHARED, "uninit-shared", "read of shared memory that nobody wrote") \
-    X(ASYNC, "async", "data of cp.async touched before its wait") \
+    X(ASYNC, "async", "data of an asynchronous copy touched before its wait") \
     X(BARRIER, "barrier", "a barrier that part of the block never reaches") \
     X(LANES, "lanes", "a .sync instruction with lanes missing") \
     X(DEADLOCK, "deadlock", "warps wait for what cannot happen") \
     X(UNINIT_GLOBAL, "uninit-global", "read of global memory that nobody wrote") \
+    X(MBARRIER, "mbarrier", "an mbarrier used against its rules") \
     X(ORDERS_NOTHING, "orders-nothing", "advice: a barrier across which no warps conflict")
 
 enum kiln_sim_check {
@@ -219,6 +220,8 @@ struct kiln_sim_counts {
     uint64_t shared_load_ideal, shared_store_ideal;
     uint32_t shared_ways; // the worst conflict of one request; 1: none, 0: no request
     uint64_t barriers;    // warps that arrived at a block barrier
+    uint64_t mbarriers;   // operations on mbarriers, by warps; a wait that stands still is one
+    uint64_t bulk_copies, bulk_bytes, bulk_sectors; // of cp.async.bulk, by threads
     uint64_t branches, divergent_branches;
 };
 

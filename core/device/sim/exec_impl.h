@@ -3,8 +3,9 @@
 // memory.c the address space; prepare.c decoded functions -> operations ready to run; select.c
 // which code runs an instruction; lanes_*.c arithmetic, 32 lanes at a time; convert.c, directed.c
 // conversions and rounding modes; mma.c matrices; access.c loads and stores; async.c cp.async;
-// atomic.c; warp.c branches, calls, exits; collect.c shuffles and votes; barrier.c; run.c blocks
-// and warps in turn, launches; watch_*.c the checks; report.c findings and counters.
+// bulk.c cp.async.bulk; mbarrier.c; atomic.c; warp.c branches, calls, exits; collect.c shuffles and
+// votes; barrier.c; run.c blocks and warps in turn, launches; watch_*.c the checks; report.c
+// findings and counters.
 #ifndef KILN_DEVICE_SIM_EXEC_IMPL_H
 #define KILN_DEVICE_SIM_EXEC_IMPL_H
 
@@ -100,6 +101,7 @@ int kiln_sim_select(
 enum sim_stop {  // why a warp stopped
     SIM_YIELDS,  // used its turn up
     SIM_BARRIER, // waits at warp->barrier
+    SIM_WAITS,   // for a phase of the mbarrier at warp->wait_at to end
     SIM_EXITED,
     SIM_FAILED, // the launch is over
 };
@@ -152,6 +154,9 @@ struct sim_warp {
     uint32_t barrier_threads;
     const struct sim_op *barrier_op;
     uint32_t barrier_vote; // bar.red: lanes whose predicate was true
+    const struct sim_op *wait_op;
+    const struct sim_mbarrier *wait_at;
+    uint64_t wait_seen; // block->phases_ended when it began to wait
     struct sim_copy *copies;
     size_t n_copies, cap_copies;
     uint32_t group[SIM_LANES];                  // groups committed so far
@@ -161,12 +166,22 @@ struct sim_warp {
 enum {
     SIM_WARPS = 32, // of a block
     SIM_BARRIERS = 16,
+    SIM_MBARRIERS = 128,
     SIM_MOST_SHARED = 227 * 1024, // bytes of a block on any GPU
 };
 
 struct sim_barrier {
     uint32_t arrived; // threads that arrived and went on
     uint32_t waiting; // warps
+};
+
+struct sim_mbarrier {
+    uint32_t at;                   // offset in shared memory
+    int live;                      // made, and not ended since
+    uint32_t expected, pending;    // arrivals: of a phase, still to come in this one
+    int32_t bytes;                 // expected less arrived, in this phase
+    uint64_t phase;                // phases that have ended
+    const struct sim_op *bytes_op; // who changed bytes last
 };
 
 struct sim_block {
@@ -178,6 +193,9 @@ struct sim_block {
     unsigned char *shared;
     uint32_t shared_bytes;
     struct sim_barrier barriers[SIM_BARRIERS];
+    struct sim_mbarrier mbarriers[SIM_MBARRIERS];
+    uint32_t n_mbarriers;
+    uint64_t phases_ended;     // of all of them
     struct sim_shadow *shadow; // NULL: no check needs it
     uint64_t executed;
     int running;
@@ -190,7 +208,9 @@ struct sim_traffic {
     uint64_t requests, bytes, units, ideal; // units: sectors or wavefronts
 };
 
-struct sim_site { // cp.async has both, and so may what has a generic address
+// cp.async has both, and so may what has a generic address; of cp.async.bulk, global is what the
+// copy engine reads.
+struct sim_site {
     struct sim_traffic global, shared;
     uint32_t ways;
 };

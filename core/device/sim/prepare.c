@@ -37,6 +37,13 @@ static enum kiln_status append(struct building *b, struct sim_op op) {
     return KILN_STATUS_OK;
 }
 
+// An instruction at which a warp may stand still.
+static int waits(const struct kiln_ptx_insn *insn) {
+    return insn->op == KILN_PTX_OP_BAR ||
+           (insn->op == KILN_PTX_OP_MBARRIER &&
+                   (insn->sub == KILN_PTX_MBARRIER_TEST || insn->sub == KILN_PTX_MBARRIER_TRY));
+}
+
 static int ends_block(const struct kiln_ptx_insn *insn) {
     switch (insn->op) {
     case KILN_PTX_OP_BRA:
@@ -45,10 +52,9 @@ static int ends_block(const struct kiln_ptx_insn *insn) {
     case KILN_PTX_OP_CALL_REG:
     case KILN_PTX_OP_RET:
     case KILN_PTX_OP_EXIT:
-    case KILN_PTX_OP_BAR:
         return 1;
     default:
-        return 0;
+        return waits(insn);
     }
 }
 
@@ -186,13 +192,14 @@ static enum kiln_status append_insn(struct building *b, uint32_t at) {
         return append(b, op);
     case KILN_PTX_OP_CALL:
     case KILN_PTX_OP_CALL_REG:
-    case KILN_PTX_OP_BAR:
         if (guarded) {
             KILN_TRY(append_skip(b, insn, at));
         }
         break;
     default:
-        if (guarded) {
+        if (guarded && waits(insn)) {
+            KILN_TRY(append_skip(b, insn, at));
+        } else if (guarded) {
             KILN_TRY(append(b, (struct sim_op){.fn = kiln_sim_run_guard,
                                        .a = ref(b, insn->guard),
                                        .mode = guard_mode,
@@ -260,6 +267,8 @@ static void look_at(struct kiln_sim_kernel *kernel, const struct kiln_ptx_insn *
         kernel->partial |= shared;
     } else if (insn->op == KILN_PTX_OP_BAR) {
         kernel->partial |= insn->b != KILN_PTX_NONE || insn->sub == KILN_PTX_BAR_ARRIVE;
+    } else if (insn->op == KILN_PTX_OP_MBARRIER) {
+        kernel->partial = 1;
     }
 }
 

@@ -113,6 +113,9 @@ enum kiln_ptx_flag {
     KILN_PTX_SATFINITE = 1 << 19, // mma.satfinite of integers; cvt.satfinite
     KILN_PTX_HAS_SIZE = 1 << 20,  // cp.async: src-size is c
     KILN_PTX_B_NOT = 1 << 21,     // the predicate source b is negated
+    KILN_PTX_RELAXED = 1 << 22,   // mbarrier: orders nothing
+    KILN_PTX_PARITY = 1 << 23,    // mbarrier waits: for a parity, not for a state
+    KILN_PTX_NO_PHASE = 1 << 24,  // mbarrier.arrive.noComplete: must not end the phase
 };
 
 // ---- Instructions -------------------------------------------------------------------------------
@@ -188,6 +191,12 @@ enum kiln_ptx_flag {
                     bits) bytes are read, the rest 0; e (predicate or NONE): ignore-src; CG */ \
     X(CP_COMMIT) \
     X(CP_WAIT)   /* imm: groups that may be under way; -1: wait_all */ \
+    X(CP_BULK)   /* shared [a + imm] <- global [b + imm2], c (32 bits) bytes, counted at the \
+                    mbarrier [e + imm4] */ \
+    X(MBARRIER)  /* sub: enum kiln_ptx_mbarrier, of [a + imm], shared or generic; b: arrivals \
+                    (INIT, ARRIVE: NONE is 1, DROP), parity (32 bits, PARITY) or state (64 bits) \
+                    of waits; c: bytes, NONE: none; d: state (64 bits, NONE: absent) of arrivals, \
+                    predicate of waits; RELAXED, NO_PHASE */ \
     X(LDMATRIX)  /* list d (n_d 1, 2, 4) of 32-bit registers; shared or generic; TRANS */ \
     X(STMATRIX)  /* list b (n_b 1, 2, 4) */ \
     X(MOVMATRIX) /* d, a: 8x8 of b16, transposed */ \
@@ -203,7 +212,7 @@ enum kiln_ptx_flag {
     X(ELECT)     /* d (NONE: absent) leader's lane, predicate d2; e member mask */ \
     X(BAR)       /* sub: enum kiln_ptx_bar; a: barrier number, b: threads (NONE: all of the block) \
                     ; RED: d (POPC: 32 bits; AND, OR: predicate), c: predicate, C_NOT */ \
-    X(MEMBAR)    /* membar, fence; sub: 0 cta, 1 gpu, 2 system */ \
+    X(MEMBAR)    /* membar, fence; sub: enum kiln_ptx_fence */ \
     /* -- control -- */ \
     X(BRA)       /* target; join */ \
     X(BRX)       /* a (32 bits): index into imm targets lists[b] …, instruction numbers; join */ \
@@ -256,6 +265,17 @@ enum kiln_ptx_bar {
     KILN_PTX_BAR_SYNC, KILN_PTX_BAR_ARRIVE, KILN_PTX_BAR_RED_POPC, KILN_PTX_BAR_RED_AND,
     KILN_PTX_BAR_RED_OR,
 };
+enum kiln_ptx_mbarrier {
+    KILN_PTX_MBARRIER_INIT, KILN_PTX_MBARRIER_INVAL, KILN_PTX_MBARRIER_ARRIVE,
+    KILN_PTX_MBARRIER_DROP, KILN_PTX_MBARRIER_EXPECT, KILN_PTX_MBARRIER_COMPLETE,
+    KILN_PTX_MBARRIER_TEST, KILN_PTX_MBARRIER_TRY,
+};
+enum kiln_ptx_fence {
+    KILN_PTX_FENCE_CTA, KILN_PTX_FENCE_GPU, KILN_PTX_FENCE_SYS,
+    KILN_PTX_FENCE_PROXY_SHARED, // .proxy.async of shared memory, or of all
+    KILN_PTX_FENCE_PROXY_GLOBAL, // of global memory alone
+    KILN_PTX_FENCE_MBARRIER, // .mbarrier_init
+};
 enum kiln_ptx_host { // functions that a CUDA program finds on every device
     KILN_PTX_VPRINTF, // (format: u64 generic, arguments: u64 generic) -> b32
     KILN_PTX_ASSERTFAIL, // (message u64, file u64, line u32, function u64, size u64)
@@ -283,7 +303,7 @@ struct kiln_ptx_insn {
     uint32_t join;       // branches: where the ways meet again (immediate post-dominator), an
                          // instruction number; n_insns: only at the function's end
     int64_t imm;
-    int32_t imm2;
+    int32_t imm2, imm4;
     uint16_t op;                       // enum kiln_ptx_op
     uint8_t sub;                       // as the opcode says
     uint8_t space;                     // enum kiln_ptx_space
@@ -291,6 +311,7 @@ struct kiln_ptx_insn {
     uint8_t round, cmp, boolop, imm3;
     uint8_t n_d, n_a, n_b, n_c;                 // elements of list operands, 1: in place, 0: absent
     uint8_t d_bytes, a_bytes, b_bytes, c_bytes; // of their registers, 0: predicate or absent
+    uint8_t e_bytes;                            // of e where it is an address
 };
 
 // Where an instruction comes from.

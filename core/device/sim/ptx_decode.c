@@ -537,6 +537,7 @@ enum kiln_status ptx_address(struct ptx_decode *d, const struct ptx_operand *ope
 static const struct ptx_opcode *opcode_of(struct ptx_name name) {
     const struct ptx_opcode *found = ptx_alu_opcode(name);
     found = found ? found : ptx_mem_opcode(name);
+    found = found ? found : ptx_bulk_opcode(name);
     found = found ? found : ptx_warp_opcode(name);
     found = found ? found : ptx_flow_opcode(name);
     return found ? found : ptx_mma_opcode(name);

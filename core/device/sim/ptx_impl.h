@@ -1,8 +1,8 @@
 // ptx_impl: what the files of the PTX front end share: ptx_lex.c (tokens and errors), ptx_scope.c
 // (names), ptx_parse.c (modules), ptx_var.c (variables), ptx_body.c (functions' statements and
-// operands), ptx_decode.c and ptx_alu.c, ptx_mem.c, ptx_warp.c, ptx_control.c, ptx_mma.c
-// (instructions), ptx_flow.c (control flow), ptx_slots.c (places in the frame), ptx_build.c
-// (kernels).
+// operands), ptx_decode.c and ptx_alu.c, ptx_mem.c, ptx_bulk.c, ptx_warp.c, ptx_control.c,
+// ptx_mma.c (instructions), ptx_flow.c (control flow), ptx_slots.c (places in the frame),
+// ptx_build.c (kernels).
 //
 // Two steps: the text becomes statements with names looked up (struct ptx_func); then each entry,
 // with the functions that it reaches, is decoded (struct ptx_decode). All of this lives within
@@ -302,9 +302,12 @@ struct ptx_opcode {
     ptx_decode_fn decode;
     uint16_t op;
 };
-// ptx_alu.c, ptx_mem.c, ptx_warp.c, ptx_control.c, ptx_mma.c: NULL: none of theirs.
+// ptx_bulk.c: behind `cp.async.bulk`.
+KILN_MUST_CHECK enum kiln_status ptx_decode_bulk(struct ptx_decode *d);
+// ptx_alu.c, ptx_mem.c, ptx_bulk.c, ptx_warp.c, ptx_control.c, ptx_mma.c: NULL: none of theirs.
 const struct ptx_opcode *ptx_alu_opcode(struct ptx_name name);
 const struct ptx_opcode *ptx_mem_opcode(struct ptx_name name);
+const struct ptx_opcode *ptx_bulk_opcode(struct ptx_name name);
 const struct ptx_opcode *ptx_warp_opcode(struct ptx_name name);
 const struct ptx_opcode *ptx_flow_opcode(struct ptx_name name);
 const struct ptx_opcode *ptx_mma_opcode(struct ptx_name name);

@@ -268,6 +268,9 @@ static enum kiln_status decode_cp(struct ptx_decode *d) {
     if (!ptx_word(d, "async")) {
         return ptx_bad(d, "only cp.async is modelled");
     }
+    if (ptx_word(d, "bulk")) {
+        return ptx_decode_bulk(d);
+    }
     if (ptx_word(d, "commit_group")) {
         d->insn.op = KILN_PTX_OP_CP_COMMIT;
         KILN_TRY(ptx_words_end(d));

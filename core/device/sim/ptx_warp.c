@@ -168,11 +168,37 @@ static enum kiln_status decode_bar(struct ptx_decode *d) {
     return ptx_emit(d);
 }
 
+// fence.proxy.async: between accesses of threads and those of the copy engine.
+static enum kiln_status proxy_fence(struct ptx_decode *d) {
+    static const char *const spaces[] = {"shared::cta", "shared::cluster", "global"};
+    if (!ptx_word(d, "async")) {
+        return ptx_bad(d, "of fence.proxy only .async is modelled");
+    }
+    int global = ptx_word_of(d, spaces, 3) == 2;
+    d->insn.sub = global ? KILN_PTX_FENCE_PROXY_GLOBAL : KILN_PTX_FENCE_PROXY_SHARED;
+    KILN_TRY(ptx_words_end(d));
+    KILN_TRY(ptx_count(d, 0, 0));
+    return ptx_emit(d);
+}
+
 static enum kiln_status decode_fence(struct ptx_decode *d) {
     static const char *const orders[] = {"sc", "acq_rel", "acquire", "release"};
     static const char *const scopes[] = {"cta", "gl", "gpu", "sys", "cluster"};
-    static const uint8_t levels[] = {0, 1, 1, 2, 1};
+    static const uint8_t levels[] = {KILN_PTX_FENCE_CTA, KILN_PTX_FENCE_GPU, KILN_PTX_FENCE_GPU,
+            KILN_PTX_FENCE_SYS, KILN_PTX_FENCE_GPU};
     if (ptx_same(d->words[0], "fence")) {
+        if (ptx_word(d, "proxy")) {
+            return proxy_fence(d);
+        }
+        if (ptx_word(d, "mbarrier_init")) {
+            d->insn.sub = KILN_PTX_FENCE_MBARRIER;
+            if (!ptx_word(d, "release") || !ptx_word(d, "cluster")) {
+                return ptx_bad(d, ".release.cluster is missing");
+            }
+            KILN_TRY(ptx_words_end(d));
+            KILN_TRY(ptx_count(d, 0, 0));
+            return ptx_emit(d);
+        }
         (void)ptx_word_of(d, orders, 4);
     }
     int scope = ptx_word_of(d, scopes, 5);

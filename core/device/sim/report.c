@@ -90,7 +90,7 @@ enum kiln_status kiln_sim_check_parse(const char *text, uint32_t *mask, struct k
             return kiln_err_set(err, KILN_STATUS_USAGE,
                     "'%.*s' is no check of sim; those are all, none, or some of bounds, align, "
                     "race, uninit-shared, async, barrier, lanes, deadlock, uninit-global, "
-                    "orders-nothing with commas between them",
+                    "mbarrier, orders-nothing with commas between them",
                     (int)(n < 80 ? n : 80), at);
         }
         found |= 1u << check;
@@ -279,7 +279,7 @@ static char *finding_text(
                           : f->check == KILN_SIM_CHECK_UNINIT_SHARED ? "read of unwritten memory"
                           : f->check == KILN_SIM_CHECK_BOUNDS        ? "access out of bounds"
                           : f->check == KILN_SIM_CHECK_ALIGN         ? "misaligned access"
-                          : f->check == KILN_SIM_CHECK_ASYNC         ? "data of cp.async"
+                          : f->check == KILN_SIM_CHECK_ASYNC         ? "data of a copy under way"
                                                              : kiln_sim_check_meaning(f->check);
     char missing[80] = "";
     if (f->check == KILN_SIM_CHECK_BOUNDS && strcmp(f->space, "shared") == 0 && used > shared) {
@@ -465,6 +465,13 @@ static void add_insn(struct kiln_sim_counts *c, const struct insn *insn) {
     if (insn->op == KILN_PTX_OP_BRA || insn->op == KILN_PTX_OP_BRX) {
         c->branches += insn->count;
         c->divergent_branches += insn->diverged;
+    }
+    c->mbarriers += insn->op == KILN_PTX_OP_MBARRIER ? insn->count : 0;
+    if (insn->op == KILN_PTX_OP_CP_BULK) { // goes past the caches of the multiprocessor
+        c->bulk_copies += insn->site.global.requests;
+        c->bulk_bytes += insn->site.global.bytes;
+        c->bulk_sectors += insn->site.global.units;
+        return;
     }
     const struct sim_site *s = &insn->site;
     const struct sim_traffic *g = &s->global, *sh = &s->shared;

@@ -348,3 +348,40 @@ int kiln_sim_resolve(
     }
     return good ? space : SIM_SPACE_FAILED;
 }
+
+// ---- Many bytes of one lane ---------------------------------------------------------------------
+unsigned char *kiln_sim_resolve_range(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_range *range) {
+    struct sim_access access = {
+            .bytes = range->bytes, .kind = range->kind, .mask = 1u << range->lane};
+    access.at[range->lane] = range->at;
+    char why[200];
+    if ((range->at | range->bytes) & (range->unit - 1)) {
+        snprintf(why, sizeof(why), "at 0x%" PRIx64 ": address and size are multiples of %" PRIu32,
+                range->at, range->unit);
+        refuse(&access, warp, op, range->lane, range->space, KILN_SIM_CHECK_ALIGN, why);
+        return NULL;
+    }
+    if (range->space == KILN_PTX_SHARED) {
+        uint64_t limit = warp->block->shared_bytes, end = range->at + range->bytes;
+        if (end <= limit && end >= range->at) {
+            return warp->block->shared + range->at;
+        }
+        snprintf(why, sizeof(why),
+                "up to byte %" PRIu64 " of shared memory, of which there are %" PRIu64 " bytes",
+                end, limit);
+    } else {
+        const struct sim_allocation *a = kiln_sim_lookup(warp->worker->sim, range->at);
+        int inside = a && a->bytes - (range->at - a->address) >= range->bytes;
+        if (inside && !(a->read_only && range->kind & SIM_WRITES)) {
+            return a->host + (range->at - a->address);
+        }
+        if (inside) {
+            snprintf(why, sizeof(why), "in '%s', which is read-only", a->name);
+        } else {
+            why_outside(why, sizeof(why), warp->worker->sim, range->at, range->bytes);
+        }
+    }
+    refuse(&access, warp, op, range->lane, range->space, KILN_SIM_CHECK_BOUNDS, why);
+    return NULL;
+}

@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "device/sim/barrier.h"
 #include "device/sim/lanes_impl.h"
+#include "device/sim/mbarrier.h"
 #include "device/sim/report.h"
 #include "device/sim/run_impl.h"
 #include "device/sim/watch.h"
@@ -160,6 +161,8 @@ static void begin_block(struct sim_block *block, uint64_t index) {
     block->n_printed = 0;
     memset(block->shared, 0, block->shared_bytes);
     memset(block->barriers, 0, sizeof(block->barriers));
+    block->n_mbarriers = 0;
+    block->phases_ended = 0;
     if (block->shadow) {
         kiln_sim_shadow_begin(block->shadow);
         const struct kiln_ptx_kernel *ptx = block->worker->kernel->ptx;
@@ -186,15 +189,21 @@ static void run_warp(struct sim_warp *warp) {
 }
 
 static void deadlock(struct sim_block *block) {
-    struct sim_warp *waiting = NULL;
-    uint32_t n = 0;
+    struct sim_warp *waiting = NULL, *for_phase = NULL;
+    uint32_t n = 0, n_for_phase = 0;
     for (uint32_t w = 0; w < block->n_warps; w++) {
         if (block->warps[w].stop == SIM_BARRIER) {
             waiting = waiting ? waiting : &block->warps[w];
             n++;
+        } else if (block->warps[w].stop == SIM_WAITS) {
+            for_phase = for_phase ? for_phase : &block->warps[w];
+            n_for_phase++;
         }
     }
     block->running = 0;
+    if (for_phase) {
+        kiln_sim_mbarrier_stuck(for_phase, n_for_phase);
+    }
     if (!waiting) {
         return;
     }
@@ -218,7 +227,7 @@ static void run_block(struct sim_block *block) {
         uint32_t exited = 0;
         for (uint32_t w = 0; block->running && w < block->n_warps; w++) {
             struct sim_warp *warp = &block->warps[w];
-            if (warp->stop == SIM_YIELDS) {
+            if (warp->stop == SIM_YIELDS || kiln_sim_may_go_on(warp)) {
                 run_warp(warp);
                 ran = 1;
             }
@@ -237,6 +246,7 @@ static void run_block(struct sim_block *block) {
 
 static void end_block(struct sim_block *block) {
     struct sim_worker *worker = block->worker;
+    kiln_sim_mbarriers_end(block);
     if (block->shadow) {
         kiln_sim_epochs_end(block);
         for (uint32_t w = 0; w < block->n_warps; w++) {

@@ -57,6 +57,9 @@ SIM_DECLARE(wmma_store);
 SIM_DECLARE(copy_async);
 SIM_DECLARE(copy_commit);
 SIM_DECLARE(copy_wait);
+// bulk.c, mbarrier.c
+SIM_DECLARE(copy_bulk);
+SIM_DECLARE(mbarrier);
 // atomic.c
 SIM_DECLARE(atomic);
 // collect.c

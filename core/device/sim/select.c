@@ -445,6 +445,8 @@ static sim_handler plain(int op) {
         {KILN_PTX_OP_MEMBAR, kiln_sim_run_nothing},
         {KILN_PTX_OP_CP_COMMIT, kiln_sim_run_copy_commit},
         {KILN_PTX_OP_CP_WAIT, kiln_sim_run_copy_wait},
+        {KILN_PTX_OP_CP_BULK, kiln_sim_run_copy_bulk},
+        {KILN_PTX_OP_MBARRIER, kiln_sim_run_mbarrier},
         {KILN_PTX_OP_MOVMATRIX, kiln_sim_run_move_matrix},
         {KILN_PTX_OP_SHFL, kiln_sim_run_shuffle}, {KILN_PTX_OP_VOTE, kiln_sim_run_vote},
         {KILN_PTX_OP_MATCH, kiln_sim_run_match}, {KILN_PTX_OP_REDUX, kiln_sim_run_reduce},

@@ -53,15 +53,9 @@ static const struct sim_allocation *allocation_of(
     return a && address - a->address < a->bytes ? a : kiln_sim_lookup(sim, address);
 }
 
-void kiln_sim_watch_global(
+static void look_at_access(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access) {
     struct sim_worker *worker = warp->worker;
-    if (worker->counters) {
-        kiln_sim_count_sectors(warp, op, access);
-    }
-    if (!worker->check_global) {
-        return;
-    }
     const struct sim_shadow *shadow = warp->block->shadow;
     uint64_t touched = 0;
     if (access->contiguous) {
@@ -84,5 +78,28 @@ void kiln_sim_watch_global(
         uint32_t now = shadow->epoch & 1;
         warp->global_reads[now] |= access->kind & SIM_READS ? touched : 0;
         warp->global_writes[now] |= access->kind & SIM_WRITES ? touched : 0;
+    }
+}
+
+void kiln_sim_watch_global(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access) {
+    if (warp->worker->counters) {
+        kiln_sim_count_sectors(warp, op, access);
+    }
+    if (warp->worker->check_global) {
+        look_at_access(warp, op, access);
+    }
+}
+
+void kiln_sim_watch_bulk_source(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_range *range) {
+    if (warp->worker->counters) {
+        kiln_sim_count_bulk(warp, op, range);
+    }
+    if (warp->worker->check_global && range->bytes > 0) {
+        struct sim_access access = {
+                .bytes = range->bytes, .kind = range->kind, .mask = 1u << range->lane};
+        access.at[range->lane] = range->at;
+        look_at_access(warp, op, &access);
     }
 }

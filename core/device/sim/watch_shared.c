@@ -317,6 +317,9 @@ void kiln_sim_watch_shared(
     }
     end += access->bytes;
     worker->shared_used = end > worker->shared_used ? end : worker->shared_used;
+    if (access->kind & SIM_MBARRIER) {
+        return;
+    }
     if (worker->counters) {
         kiln_sim_count_banks(warp, op, access);
     }
@@ -346,6 +349,23 @@ void kiln_sim_watch_shared(
             look_at_range(&look, at, access->bytes);
         }
         last = at;
+    }
+}
+
+void kiln_sim_watch_bulk_target(
+        struct sim_warp *warp, const struct sim_op *op, const struct sim_range *range) {
+    struct sim_worker *worker = warp->worker;
+    struct sim_shadow *shadow = warp->block->shadow;
+    uint32_t end = (uint32_t)range->at + range->bytes;
+    worker->shared_used = end > worker->shared_used ? end : worker->shared_used;
+    if (worker->check_shared) {
+        struct look look = {.warp = warp,
+                .op = op,
+                .shadow = shadow,
+                .mine = shadow->epoch << 5 | warp->index,
+                .lane = range->lane,
+                .kind = SIM_WRITES};
+        look_at_range(&look, (uint32_t)range->at, range->bytes);
     }
 }
 

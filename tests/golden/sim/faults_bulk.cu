@@ -1,0 +1,334 @@
+// Planted faults as in faults.cu, of mbarriers and of copies by the copy engine, sm_90 and later.
+// faults_bulk.ptx is made of this file:
+//     nvcc -arch=sm_90 -ptx -lineinfo -o faults_bulk.ptx faults_bulk.cu
+#define KERNEL(name) extern "C" __global__ void name(float *out, const float *in, int n)
+#define AT           (blockIdx.x * 128 + threadIdx.x)
+#define HERE         (in + blockIdx.x * 128) // what a block copies: 512 bytes
+#define MIRRORED     (127 - threadIdx.x)
+#define SHARED \
+    __shared__ __align__(16) float row[128]; \
+    __shared__ unsigned long long full, empty
+
+static __device__ unsigned shared_at(const void *p) {
+    return (unsigned)__cvta_generic_to_shared(p);
+}
+
+// Macros, so that a finding's line is the kernel's own.
+#define INIT(b, n) \
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" \
+                 : \
+                 : "r"(shared_at(&b)), "r"(n) \
+                 : "memory")
+#define INVAL(b) \
+    asm volatile("mbarrier.inval.shared::cta.b64 [%0];" : : "r"(shared_at(&b)) : "memory")
+#define ARRIVE(b) \
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(shared_at(&b)) : "memory")
+#define ARRIVE_SOME(b, n) \
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" \
+                 : \
+                 : "r"(shared_at(&b)), "r"(n) \
+                 : "memory")
+#define EXPECT(b, bytes) \
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" \
+                 : \
+                 : "r"(shared_at(&b)), "r"(bytes) \
+                 : "memory")
+#define WAIT(b, parity) \
+    asm volatile("{\n.reg .pred p;\nagain:\n" \
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra again;\n}" \
+                 : \
+                 : "r"(shared_at(&b)), "r"((int)(parity)) \
+                 : "memory")
+#define COPY(to, from, bytes, b) \
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes " \
+                 "[%0], [%1], %2, [%3];" \
+                 : \
+                 : "r"(shared_at(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes), \
+                 "r"(shared_at(&b)) \
+                 : "memory")
+#define FENCE \
+    asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" \
+                 : \
+                 : \
+                 : "memory")
+#define FIRST (threadIdx.x == 0)
+#define BEGIN(arrivals) \
+    SHARED; \
+    if (FIRST) { \
+        INIT(full, 1); \
+        INIT(empty, arrivals); \
+        FENCE; \
+    } \
+    __syncthreads()
+#define BRING(bytes) \
+    if (FIRST) { \
+        EXPECT(full, bytes); \
+        COPY(row, HERE, 512, full); \
+    }
+
+// ---- Rules of mbarriers -------------------------------------------------------------------------
+KERNEL(not_made_bad) {
+    SHARED;
+    if (FIRST) {
+        INIT(empty, 128);
+    }
+    __syncthreads();
+    ARRIVE(full); // fault: mbarrier
+    ARRIVE(empty);
+    WAIT(empty, 0);
+    row[threadIdx.x] = in[AT];
+    out[AT] = row[threadIdx.x];
+}
+KERNEL(not_made_good) {
+    SHARED;
+    if (FIRST) {
+        INIT(full, 128);
+        INIT(empty, 128);
+    }
+    __syncthreads();
+    ARRIVE(full);
+    ARRIVE(empty);
+    WAIT(empty, 0);
+    row[threadIdx.x] = in[AT];
+    out[AT] = row[threadIdx.x];
+}
+KERNEL(ended_bad) {
+    BEGIN(128);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    __syncthreads();
+    if (FIRST) {
+        INVAL(empty);
+    }
+    __syncthreads();
+    ARRIVE(empty); // fault: mbarrier
+}
+KERNEL(ended_good) {
+    BEGIN(128);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    ARRIVE(empty);
+    __syncthreads();
+    if (FIRST) {
+        INVAL(empty);
+    }
+}
+KERNEL(made_for_none_bad) {
+    SHARED;
+    row[threadIdx.x] = in[AT];
+    if (FIRST) {
+        INIT(full, n - 256); // fault: mbarrier
+        INIT(empty, 1);
+    }
+    out[AT] = row[threadIdx.x];
+}
+KERNEL(made_for_none_good) {
+    SHARED;
+    row[threadIdx.x] = in[AT];
+    if (FIRST) {
+        INIT(full, n - 255);
+        INIT(empty, 1);
+    }
+    out[AT] = row[threadIdx.x];
+}
+KERNEL(too_many_arrive_bad) {
+    BEGIN(64);
+    BRING(512);
+    if (threadIdx.x % 2) {
+        ARRIVE_SOME(empty, n - 191); // fault: mbarrier
+    }
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(too_many_arrive_good) {
+    BEGIN(64);
+    BRING(512);
+    if (threadIdx.x % 2) {
+        ARRIVE_SOME(empty, n - 255);
+    }
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(too_many_bytes_bad) {
+    BEGIN(2);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    if (FIRST) {
+        EXPECT(empty, n << 12); // fault: mbarrier
+    }
+}
+KERNEL(too_many_bytes_good) {
+    BEGIN(2);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    if (FIRST) {
+        EXPECT(empty, (n << 12) - 16);
+    }
+}
+KERNEL(never_expected_bad) {
+    BEGIN(2);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    __syncthreads();
+    if (FIRST) {
+        COPY(row, HERE, 512, empty); // fault: mbarrier
+    }
+}
+KERNEL(never_expected_good) {
+    BEGIN(2);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    __syncthreads();
+    if (FIRST) {
+        COPY(row, HERE, 512, empty);
+        EXPECT(empty, 512);
+        ARRIVE(empty);
+    }
+    WAIT(empty, 0);
+}
+
+// ---- Phases that nobody ends --------------------------------------------------------------------
+KERNEL(bytes_missing_bad) {
+    BEGIN(128);
+    BRING(528);
+    WAIT(full, 0); // fault: deadlock
+    out[AT] = row[MIRRORED];
+}
+KERNEL(bytes_missing_good) {
+    BEGIN(128);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(arrival_missing_bad) {
+    BEGIN(128);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    if (threadIdx.x != 70) {
+        ARRIVE(empty);
+    }
+    WAIT(empty, 0); // fault: deadlock
+}
+KERNEL(arrival_missing_good) {
+    BEGIN(128);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    ARRIVE(empty);
+    WAIT(empty, 0);
+}
+KERNEL(wrong_parity_bad) {
+    BEGIN(128);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    WAIT(full, n == 256); // fault: deadlock
+}
+KERNEL(wrong_parity_good) {
+    BEGIN(128);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    WAIT(full, n != 256);
+}
+
+// ---- Bounds, alignment, what nobody wrote -------------------------------------------------------
+KERNEL(bulk_past_bad) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, 512);
+        COPY(row, HERE + 4, 512, full); // fault: bounds
+    }
+    WAIT(full, 0);
+    __syncthreads();
+    out[AT] = in[AT];
+}
+KERNEL(bulk_past_good) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, 496);
+        COPY(row, HERE + 4, 496, full);
+    }
+    WAIT(full, 0);
+    __syncthreads();
+    out[AT] = in[AT];
+}
+KERNEL(bulk_shared_past_bad) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, n * 2);
+        COPY(row + n, HERE, n * 2, full); // fault: bounds
+    }
+    WAIT(full, 0);
+    out[AT] = in[AT];
+}
+KERNEL(bulk_shared_past_good) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, n * 2);
+        COPY(row + n - 256, HERE, n * 2, full);
+    }
+    WAIT(full, 0);
+    out[AT] = in[AT];
+}
+KERNEL(bulk_odd_size_bad) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, n + 8);
+        COPY(row, HERE, n + 8, full); // fault: align
+    }
+    WAIT(full, 0);
+    out[AT] = in[AT];
+}
+KERNEL(bulk_odd_size_good) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, n + 16);
+        COPY(row, HERE, n + 16, full);
+    }
+    WAIT(full, 0);
+    out[AT] = in[AT];
+}
+KERNEL(bulk_odd_source_bad) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, 256);
+        COPY(row, HERE + 2, 256, full); // fault: align
+    }
+    WAIT(full, 0);
+    out[AT] = in[AT];
+}
+KERNEL(bulk_odd_source_good) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, 256);
+        COPY(row, HERE + 4, 256, full);
+    }
+    WAIT(full, 0);
+    out[AT] = in[AT];
+}
+KERNEL(bulk_unwritten_bad) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, 256);
+        COPY(row, out + blockIdx.x * 128, 256, full); // fault: uninit-global
+    }
+    WAIT(full, 0);
+    out[AT] = in[AT];
+}
+KERNEL(bulk_unwritten_good) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, 256);
+        COPY(row, HERE, 256, full);
+    }
+    WAIT(full, 0);
+    out[AT] = in[AT];
+}
