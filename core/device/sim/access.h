@@ -58,8 +58,8 @@ void kiln_sim_watch_shared(
 // A copy of cp.async.bulk reads one range and writes the other.
 void kiln_sim_watch_bulk_source(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_range *range);
-void kiln_sim_watch_bulk_target(
-        struct sim_warp *warp, const struct sim_op *op, const struct sim_range *range);
+void kiln_sim_watch_bulk_target(struct sim_warp *warp, const struct sim_op *op,
+        const struct sim_range *range, const struct sim_mbarrier *barrier);
 void kiln_sim_count_sectors(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);
 void kiln_sim_count_bulk(

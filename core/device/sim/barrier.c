@@ -2,6 +2,7 @@
 // hardware does. Who waits is told apart and let go by run.c's turns.
 #include "device/sim/barrier.h"
 
+#include "device/sim/clock.h"
 #include "device/sim/lanes_impl.h"
 #include "device/sim/run_impl.h"
 #include "device/sim/watch.h"
@@ -23,6 +24,7 @@ const struct sim_op *kiln_sim_run_barrier(struct sim_warp *warp, const struct si
                 0, 0, "%d threads of the warp are elsewhere when %d arrive",
                 __builtin_popcount(warp->live & ~warp->mask), __builtin_popcount(warp->mask));
     }
+    kiln_sim_clock_meet(warp, number);
     if (insn->sub == KILN_PTX_BAR_ARRIVE) {
         warp->block->barriers[number].arrived += SIM_LANES;
         return op + 1;
@@ -82,7 +84,9 @@ static void let_go(struct sim_block *block, uint32_t number, uint32_t waiting, i
     if (whole && first && kiln_sim_checks(first, KILN_SIM_CHECK_BARRIER)) {
         look_for_missing(block, first);
     }
-    if (whole && block->shadow) {
+    if (block->worker->kernel->timed) {
+        kiln_sim_clock_part(block, number, waiting, whole);
+    } else if (whole && block->shadow) {
         kiln_sim_epoch_ends(block, waiting);
     }
     for (uint32_t w = 0; w < block->n_warps; w++) {

@@ -39,7 +39,7 @@ static int copy(struct sim_warp *warp, const struct sim_op *op, int lane) {
         kiln_sim_watch_bulk_source(warp, op, &source);
     }
     if (written && barrier) {
-        kiln_sim_watch_bulk_target(warp, op, &target);
+        kiln_sim_watch_bulk_target(warp, op, &target, barrier);
     }
     if (read && written && bytes > 0) {
         memcpy(written, read, bytes);

@@ -75,7 +75,8 @@ struct kiln_sim_kernel {
     unsigned char *constants;
     uint32_t local_bytes; // a lane, all activations
     int ordered;          // blocks run in the order of their index
-    int partial;          // barriers for part of a block, or shared memory ordered by atomics
+    int partial;          // shared memory ordered by atomics
+    int timed;            // warps meet at mbarriers, or at barriers for part of a block
 };
 
 struct kiln_sim_code {

@@ -8,6 +8,7 @@
 #include "device/sim/mbarrier.h"
 
 #include "device/sim/access.h"
+#include "device/sim/clock.h"
 #include "device/sim/lanes_impl.h"
 #include "device/sim/run_impl.h"
 
@@ -52,6 +53,7 @@ struct sim_mbarrier *kiln_sim_mbarrier_live(
         wrong(warp, op, lane, at, "nobody made it one%s", barrier ? " again" : "");
         return NULL;
     }
+    kiln_sim_clock_used(warp, op, lane, barrier);
     return barrier;
 }
 
@@ -63,6 +65,7 @@ static void look_for_end(struct sim_block *block, struct sim_mbarrier *barrier) 
     barrier->phase++;
     barrier->pending = barrier->expected;
     block->phases_ended++;
+    kiln_sim_clock_phase_ends(block, barrier);
 }
 
 static int add_bytes(struct sim_warp *warp, const struct sim_op *op, int lane,
@@ -95,6 +98,9 @@ static int init(
         return wrong(warp, op, lane, at, "made for %" PRIu32 " arrivals; it counts 1 to %d", count,
                 MOST_ARRIVALS);
     }
+    if (barrier && barrier->live) {
+        return wrong(warp, op, lane, at, "made again before it was ended");
+    }
     if (!barrier && block->n_mbarriers == SIM_MBARRIERS) {
         kiln_sim_fail(warp, op, KILN_STATUS_DEVICE,
                 "more than %d mbarriers in a block, which is as many as sim keeps", SIM_MBARRIERS);
@@ -108,6 +114,7 @@ static int init(
     }
     *barrier = (struct sim_mbarrier){
             .at = at, .live = 1, .expected = count, .pending = count, .phase = phase};
+    kiln_sim_clock_made(warp, op, lane, barrier);
     return 1;
 }
 
@@ -118,6 +125,9 @@ static int arrive(struct sim_warp *warp, const struct sim_op *op, int lane,
         return wrong(warp, op, lane, barrier->at,
                 "%" PRIu32 " arrivals where %" PRIu32 " of %" PRIu32 " are missing", count,
                 barrier->pending, barrier->expected);
+    }
+    if (!(insn->flags & KILN_PTX_RELAXED)) {
+        kiln_sim_clock_arrives(warp, barrier);
     }
     uint64_t before = barrier->phase;
     barrier->pending -= count;
@@ -138,6 +148,7 @@ static int operate(
     switch (insn->sub) {
     case KILN_PTX_MBARRIER_INVAL:
         barrier->live = 0;
+        kiln_sim_clock_made(warp, op, lane, barrier);
         return 1;
     case KILN_PTX_MBARRIER_EXPECT:
         return kiln_sim_mbarrier_bytes(warp, op, lane, barrier, -(int64_t)bytes);
@@ -165,16 +176,20 @@ static const struct sim_op *wait_for(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access) {
     const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
     uint32_t over = warp->mask & ~access->mask; // of those a finding was made: on, past the fault
-    const struct sim_mbarrier *first = NULL;
+    const struct sim_mbarrier *first = NULL, *last = NULL; // not over; over
     for (uint32_t mask = access->mask; mask; mask &= mask - 1) {
         int lane = __builtin_ctz(mask);
-        const struct sim_mbarrier *barrier =
+        struct sim_mbarrier *barrier =
                 kiln_sim_mbarrier_live(warp, op, lane, (uint32_t)access->at[lane]);
         if (warp->stop == SIM_FAILED) {
             return NULL;
         }
         if (!barrier || is_over(barrier, insn, warp, op, lane)) {
             over |= 1u << lane;
+            if (barrier && barrier != last && !(insn->flags & KILN_PTX_RELAXED)) {
+                kiln_sim_clock_learns(warp, barrier);
+                last = barrier;
+            }
         } else {
             first = first ? first : barrier;
         }
@@ -222,6 +237,14 @@ const struct sim_op *kiln_sim_run_mbarrier(struct sim_warp *warp, const struct s
         if (barrier ? !operate(warp, op, lane, barrier) : warp->stop == SIM_FAILED) {
             return NULL;
         }
+    }
+    return op + 1;
+}
+
+const struct sim_op *kiln_sim_run_fence(struct sim_warp *warp, const struct sim_op *op) {
+    int sub = kiln_sim_insn_of(warp, op)->sub;
+    if (sub == KILN_PTX_FENCE_PROXY_SHARED || sub == KILN_PTX_FENCE_MBARRIER) {
+        kiln_sim_clock_fence(warp, sub == KILN_PTX_FENCE_MBARRIER);
     }
     return op + 1;
 }

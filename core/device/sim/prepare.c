@@ -266,9 +266,9 @@ static void look_at(struct kiln_sim_kernel *kernel, const struct kiln_ptx_insn *
         kernel->ordered |= global;
         kernel->partial |= shared;
     } else if (insn->op == KILN_PTX_OP_BAR) {
-        kernel->partial |= insn->b != KILN_PTX_NONE || insn->sub == KILN_PTX_BAR_ARRIVE;
-    } else if (insn->op == KILN_PTX_OP_MBARRIER) {
-        kernel->partial = 1;
+        kernel->timed |= insn->b != KILN_PTX_NONE || insn->sub == KILN_PTX_BAR_ARRIVE;
+    } else if (insn->op == KILN_PTX_OP_MBARRIER || insn->op == KILN_PTX_OP_CP_BULK) {
+        kernel->timed = 1;
     }
 }
 

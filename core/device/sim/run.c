@@ -107,7 +107,8 @@ static enum kiln_status create_block(
         return kiln_err_nomem(err, "a block's shared memory");
     }
     if (worker->check_shared) {
-        KILN_TRY(kiln_sim_shadow_create(&block->shadow, block->shared_bytes, err));
+        KILN_TRY(kiln_sim_shadow_create(&block->shadow, block->shared_bytes,
+                worker->kernel->timed ? block->n_warps : 0, err));
     }
     for (uint32_t w = 0; w < block->n_warps; w++) {
         struct sim_warp *warp = &block->warps[w];
@@ -248,7 +249,9 @@ static void end_block(struct sim_block *block) {
     struct sim_worker *worker = block->worker;
     kiln_sim_mbarriers_end(block);
     if (block->shadow) {
-        kiln_sim_epochs_end(block);
+        if (!block->worker->kernel->timed) {
+            kiln_sim_epochs_end(block);
+        }
         for (uint32_t w = 0; w < block->n_warps; w++) {
             struct sim_warp *warp = &block->warps[w];
             for (size_t n = 0; n < warp->n_copies; n++) { // never waited for
@@ -435,12 +438,16 @@ static enum kiln_status start_worker(struct sim_worker *worker, struct sim_run *
             .checks = run->options->checks,
             .counters = run->options->counters};
     const uint32_t shared = 1u << KILN_SIM_CHECK_RACE | 1u << KILN_SIM_CHECK_UNINIT_SHARED |
-                            1u << KILN_SIM_CHECK_ASYNC | 1u << KILN_SIM_CHECK_ORDERS_NOTHING;
+                            1u << KILN_SIM_CHECK_ASYNC | 1u << KILN_SIM_CHECK_ORDERS_NOTHING |
+                            (kernel->timed ? 1u << KILN_SIM_CHECK_MBARRIER : 0);
     const uint32_t global =
             1u << KILN_SIM_CHECK_UNINIT_GLOBAL | 1u << KILN_SIM_CHECK_ORDERS_NOTHING;
     if (kernel->partial) {
         // Who waits for whom is not known there, so nobody is accused.
         worker->checks &= ~(1u << KILN_SIM_CHECK_RACE | 1u << KILN_SIM_CHECK_ORDERS_NOTHING);
+    }
+    if (kernel->timed) {
+        worker->checks &= ~(1u << KILN_SIM_CHECK_ORDERS_NOTHING); // of epochs alone
     }
     worker->check_shared = (worker->checks & shared) != 0;
     worker->check_global = (worker->checks & global) != 0;

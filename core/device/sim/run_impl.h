@@ -60,6 +60,7 @@ SIM_DECLARE(copy_wait);
 // bulk.c, mbarrier.c
 SIM_DECLARE(copy_bulk);
 SIM_DECLARE(mbarrier);
+SIM_DECLARE(fence);
 // atomic.c
 SIM_DECLARE(atomic);
 // collect.c

@@ -442,7 +442,7 @@ static sim_handler plain(int op) {
         {KILN_PTX_OP_ISSPACEP, kiln_sim_run_is_space},
         {KILN_PTX_OP_TESTP, kiln_sim_run_test_number},
         {KILN_PTX_OP_PREFETCH, kiln_sim_run_nothing}, {KILN_PTX_OP_NOP, kiln_sim_run_nothing},
-        {KILN_PTX_OP_MEMBAR, kiln_sim_run_nothing},
+        {KILN_PTX_OP_MEMBAR, kiln_sim_run_fence},
         {KILN_PTX_OP_CP_COMMIT, kiln_sim_run_copy_commit},
         {KILN_PTX_OP_CP_WAIT, kiln_sim_run_copy_wait},
         {KILN_PTX_OP_CP_BULK, kiln_sim_run_copy_bulk},

@@ -4,7 +4,8 @@
 // Time in a block is counted in epochs: a barrier of the whole block ends one. Each word of shared
 // memory knows who wrote it last and who read it in this and the last epoch. Two accesses of one
 // epoch by different warps, one of them a write, are a race. Where parts of a word were written by
-// different warps the word is split and its bytes are kept apart.
+// different warps the word is split and its bytes are kept apart. Where warps meet otherwise than
+// all at one barrier, order is kept by times in place of epochs (clock.h).
 #ifndef KILN_DEVICE_SIM_WATCH_H
 #define KILN_DEVICE_SIM_WATCH_H
 
@@ -27,10 +28,12 @@ struct sim_shadow {
     int advise;                // look for conflicts with the last epoch
     uint32_t ended[SIM_WARPS]; // the barriers that ended the last epoch, one a warp
     uint32_t n_ended;
+    struct sim_clocks *clocks; // NULL: epochs
 };
 
-KILN_MUST_CHECK enum kiln_status kiln_sim_shadow_create(
-        struct sim_shadow **shadow, uint32_t shared_bytes, struct kiln_err *err);
+// timed_warps: 0: epochs; else times, of that many warps.
+KILN_MUST_CHECK enum kiln_status kiln_sim_shadow_create(struct sim_shadow **shadow,
+        uint32_t shared_bytes, uint32_t timed_warps, struct kiln_err *err);
 void kiln_sim_shadow_destroy(struct sim_shadow *shadow); // NULL is fine
 // Nothing is written and nobody has read.
 void kiln_sim_shadow_begin(struct sim_shadow *shadow);

@@ -74,7 +74,7 @@ static void look_at_access(
             }
         }
     }
-    if (shadow) {
+    if (shadow && !shadow->clocks) {
         uint32_t now = shadow->epoch & 1;
         warp->global_reads[now] |= access->kind & SIM_READS ? touched : 0;
         warp->global_writes[now] |= access->kind & SIM_WRITES ? touched : 0;

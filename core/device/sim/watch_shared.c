@@ -3,6 +3,7 @@
 #include "device/sim/watch.h"
 
 #include "base/mem.h"
+#include "device/sim/clock.h"
 #include "device/sim/lanes_impl.h"
 
 #include <stdio.h>
@@ -27,12 +28,21 @@ static void set_cells(struct sim_cells *cells, uint32_t *memory, size_t n) {
     }
 }
 
-enum kiln_status kiln_sim_shadow_create(
-        struct sim_shadow **out, uint32_t shared_bytes, struct kiln_err *err) {
+enum kiln_status kiln_sim_shadow_create(struct sim_shadow **out, uint32_t shared_bytes,
+        uint32_t timed_warps, struct kiln_err *err) {
     struct sim_shadow *shadow = kiln_calloc(1, sizeof(*shadow));
     *out = shadow;
     if (!shadow) {
         return kiln_err_nomem(err, "the checks of shared memory");
+    }
+    if (timed_warps > 0) {
+        enum kiln_status status =
+                kiln_sim_clocks_create(&shadow->clocks, shared_bytes, timed_warps, err);
+        if (status != KILN_STATUS_OK) {
+            kiln_free(shadow);
+            *out = NULL;
+        }
+        return status;
     }
     size_t words = (size_t)shared_bytes / 4 + 1;
     shadow->words = (uint32_t)words;
@@ -49,6 +59,7 @@ enum kiln_status kiln_sim_shadow_create(
 
 void kiln_sim_shadow_destroy(struct sim_shadow *shadow) {
     if (shadow) {
+        kiln_sim_clocks_destroy(shadow->clocks);
         kiln_free(shadow->memory);
         kiln_free(shadow);
     }
@@ -57,6 +68,10 @@ void kiln_sim_shadow_destroy(struct sim_shadow *shadow) {
 // Epochs go on from block to block, so that nothing has to be cleared: what an earlier one left is
 // older than `first`.
 void kiln_sim_shadow_begin(struct sim_shadow *shadow) {
+    if (shadow->clocks) {
+        kiln_sim_clocks_begin(shadow->clocks);
+        return;
+    }
     if (shadow->epoch > LAST_EPOCH) {
         memset(shadow->memory, 0, (size_t)shadow->words * 5 * CELL_ARRAYS * sizeof(uint32_t));
         shadow->epoch = 0;
@@ -69,6 +84,10 @@ void kiln_sim_shadow_begin(struct sim_shadow *shadow) {
 }
 
 void kiln_sim_shadow_written(struct sim_shadow *shadow, uint32_t from, uint32_t bytes) {
+    if (shadow->clocks) {
+        kiln_sim_clocks_written(shadow->clocks, from, bytes);
+        return;
+    }
     for (uint32_t word = from / 4; word < (from + bytes) / 4; word++) {
         shadow->word.writer[word] = shadow->first << 5;
     }
@@ -326,6 +345,10 @@ void kiln_sim_watch_shared(
     if (!worker->check_shared) {
         return;
     }
+    if (shadow->clocks) {
+        kiln_sim_clock_access(warp, op, access);
+        return;
+    }
     struct look look = {.warp = warp,
             .op = op,
             .shadow = shadow,
@@ -352,20 +375,13 @@ void kiln_sim_watch_shared(
     }
 }
 
-void kiln_sim_watch_bulk_target(
-        struct sim_warp *warp, const struct sim_op *op, const struct sim_range *range) {
+void kiln_sim_watch_bulk_target(struct sim_warp *warp, const struct sim_op *op,
+        const struct sim_range *range, const struct sim_mbarrier *barrier) {
     struct sim_worker *worker = warp->worker;
-    struct sim_shadow *shadow = warp->block->shadow;
     uint32_t end = (uint32_t)range->at + range->bytes;
     worker->shared_used = end > worker->shared_used ? end : worker->shared_used;
     if (worker->check_shared) {
-        struct look look = {.warp = warp,
-                .op = op,
-                .shadow = shadow,
-                .mine = shadow->epoch << 5 | warp->index,
-                .lane = range->lane,
-                .kind = SIM_WRITES};
-        look_at_range(&look, (uint32_t)range->at, range->bytes);
+        kiln_sim_clock_bulk(warp, op, range, barrier);
     }
 }
 
@@ -373,6 +389,10 @@ void kiln_sim_watch_bulk_target(
 // The write counts as one of the epoch in which its warp waited for it.
 void kiln_sim_copy_arrived(struct sim_warp *warp, const struct sim_copy *copy, uint32_t lanes) {
     struct sim_shadow *shadow = warp->block->shadow;
+    if (shadow->clocks) {
+        kiln_sim_clock_arrived(warp, copy, lanes);
+        return;
+    }
     uint32_t mine = shadow->epoch << 5 | warp->index, under_way = ARRIVES | warp->index;
     for (; lanes; lanes &= lanes - 1) {
         uint32_t word = copy->at[__builtin_ctz(lanes)] / 4;

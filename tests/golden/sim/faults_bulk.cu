@@ -332,3 +332,363 @@ KERNEL(bulk_unwritten_good) {
     WAIT(full, 0);
     out[AT] = in[AT];
 }
+
+// ---- Copies under way ---------------------------------------------------------------------------
+KERNEL(no_wait_bad) {
+    BEGIN(128);
+    BRING(512);
+    out[AT] = row[MIRRORED]; // fault: async
+    WAIT(full, 0);
+}
+KERNEL(no_wait_good) {
+    BEGIN(128);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(one_warp_waits_bad) {
+    BEGIN(128);
+    BRING(512);
+    if (threadIdx.x < 32) {
+        WAIT(full, 0);
+    }
+    out[AT] = row[MIRRORED]; // fault: async
+}
+KERNEL(one_warp_waits_good) { // and the others hear of it
+    BEGIN(128);
+    BRING(512);
+    if (threadIdx.x < 32) {
+        WAIT(full, 0);
+    }
+    __syncthreads();
+    out[AT] = row[MIRRORED];
+}
+KERNEL(too_few_bytes_bad) { // the rest comes in the next phase
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, 256);
+        COPY(row, HERE, 256, full);
+        COPY(row + 64, HERE + 64, 256, full);
+    }
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED]; // fault: async
+    __syncthreads();
+    if (FIRST) {
+        EXPECT(full, 256);
+    }
+    WAIT(full, 1);
+}
+KERNEL(too_few_bytes_good) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, 512);
+        COPY(row, HERE, 256, full);
+        COPY(row + 64, HERE + 64, 256, full);
+    }
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    __syncthreads();
+    if (FIRST) {
+        EXPECT(full, 0);
+    }
+    WAIT(full, 1);
+}
+KERNEL(copy_on_copy_bad) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, 1024);
+        COPY(row, HERE, 512, full);
+        COPY(row, HERE, 512, full); // fault: async
+    }
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(copy_on_copy_good) {
+    BEGIN(128);
+    if (FIRST) {
+        EXPECT(full, 512);
+        COPY(row, HERE, 512, full);
+        WAIT(full, 0);
+        EXPECT(full, 512);
+        COPY(row, HERE, 512, full);
+    }
+    WAIT(full, 1);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(written_over_bad) {
+    BEGIN(128);
+    BRING(512);
+    row[threadIdx.x] = 1; // fault: async
+    WAIT(full, 0);
+    out[AT] = row[threadIdx.x];
+}
+KERNEL(written_over_good) {
+    BEGIN(128);
+    BRING(512);
+    WAIT(full, 0);
+    row[threadIdx.x] = 1;
+    out[AT] = row[threadIdx.x];
+}
+
+// ---- Races, with mbarriers between --------------------------------------------------------------
+// One thread has rows brought, 3 warps read them: two turns of a ring of one stage.
+KERNEL(no_empty_bad) { // two phases are over before anybody asks for the first
+    BEGIN(3);
+    for (int turn = 0; turn < 2; turn++) {
+        if (FIRST) {
+            EXPECT(full, 512);
+            COPY(row, HERE, 512, full);
+        } else if (threadIdx.x >= 32) {
+            WAIT(full, turn); // fault: deadlock
+            out[AT] = row[MIRRORED];
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) {
+                ARRIVE(empty);
+            }
+        }
+        if (FIRST) {
+            WAIT(full, turn);
+        }
+    }
+}
+KERNEL(no_empty_good) {
+    BEGIN(3);
+    for (int turn = 0; turn < 2; turn++) {
+        if (FIRST) {
+            WAIT(empty, turn ^ 1);
+            EXPECT(full, 512);
+            COPY(row, HERE, 512, full);
+        } else if (threadIdx.x >= 32) {
+            WAIT(full, turn);
+            out[AT] = row[MIRRORED];
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) {
+                ARRIVE(empty);
+            }
+        }
+    }
+}
+KERNEL(early_arrival_bad) {
+    BEGIN(3);
+    for (int turn = 0; turn < 2; turn++) {
+        if (FIRST) {
+            WAIT(empty, turn ^ 1);
+            EXPECT(full, 512);
+            COPY(row, HERE, 512, full); // fault: race
+        } else if (threadIdx.x >= 32) {
+            WAIT(full, turn);
+            if (threadIdx.x % 32 == 0) {
+                ARRIVE(empty);
+            }
+            out[AT] = row[MIRRORED];
+        }
+    }
+}
+KERNEL(early_arrival_good) {
+    BEGIN(3);
+    for (int turn = 0; turn < 2; turn++) {
+        if (FIRST) {
+            WAIT(empty, turn ^ 1);
+            EXPECT(full, 512);
+            COPY(row, HERE, 512, full);
+        } else if (threadIdx.x >= 32) {
+            WAIT(full, turn);
+            out[AT] = row[MIRRORED];
+            if (threadIdx.x % 32 == 0) {
+                ARRIVE(empty);
+            }
+        }
+    }
+}
+KERNEL(handed_over_bad) { // the last warp reads what the others wrote, and hears of three of them
+    BEGIN(96);
+    row[threadIdx.x] = in[AT];
+    if (threadIdx.x < 64 || threadIdx.x >= 96) {
+        ARRIVE(empty);
+    }
+    WAIT(empty, 0);
+    if (threadIdx.x >= 96) {
+        out[AT] = row[threadIdx.x - 32]; // fault: race
+    }
+}
+KERNEL(handed_over_good) {
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    ARRIVE(empty);
+    WAIT(empty, 0);
+    if (threadIdx.x >= 96) {
+        out[AT] = row[threadIdx.x - 32];
+    }
+}
+KERNEL(relaxed_bad) {
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    asm volatile("mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];"
+                 :
+                 : "r"(shared_at(&empty))
+                 : "memory");
+    WAIT(empty, 0);
+    out[AT] = row[MIRRORED]; // fault: race
+}
+KERNEL(relaxed_good) {
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];"
+                 :
+                 : "r"(shared_at(&empty))
+                 : "memory");
+    WAIT(empty, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(made_late_bad) {
+    SHARED;
+    if (FIRST) {
+        INIT(full, 1);
+        INIT(empty, 128);
+        FENCE;
+    }
+    row[threadIdx.x] = in[AT];
+    ARRIVE(empty); // fault: race
+    WAIT(empty, 0);
+    out[AT] = row[threadIdx.x];
+}
+KERNEL(made_late_good) {
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    ARRIVE(empty);
+    WAIT(empty, 0);
+    out[AT] = row[threadIdx.x];
+}
+KERNEL(some_meet_bad) { // barriers of some of the warps order them alone
+    __shared__ float row[128];
+    row[threadIdx.x] = in[AT];
+    if (threadIdx.x < 64) {
+        asm volatile("bar.sync 1, 64;" : : : "memory");
+        out[AT] = row[threadIdx.x + n / 4]; // fault: race
+    } else {
+        asm volatile("bar.sync 2, 64;" : : : "memory");
+        out[AT] = -row[threadIdx.x ^ 32];
+    }
+}
+KERNEL(some_meet_good) {
+    __shared__ float row[128];
+    row[threadIdx.x] = in[AT];
+    if (threadIdx.x < 64) {
+        asm volatile("bar.sync 1, 64;" : : : "memory");
+        out[AT] = row[threadIdx.x ^ 32];
+    } else {
+        asm volatile("bar.sync 2, 64;" : : : "memory");
+        out[AT] = -row[threadIdx.x ^ 32];
+    }
+}
+KERNEL(come_and_go_bad) { // who arrives without waiting does not hear of the others
+    __shared__ float row[128];
+    row[threadIdx.x] = in[AT]; // fault: race
+    if (threadIdx.x < 64) {
+        asm volatile("bar.arrive 1, 128;" : : : "memory");
+        out[AT] = -row[MIRRORED];
+    } else {
+        asm volatile("bar.sync 1, 128;" : : : "memory");
+        out[AT] = row[MIRRORED];
+    }
+}
+KERNEL(come_and_go_good) {
+    __shared__ float row[128];
+    row[threadIdx.x] = in[AT];
+    if (threadIdx.x < 64) {
+        asm volatile("bar.arrive 1, 128;" : : : "memory");
+        out[AT] = 0;
+    } else {
+        asm volatile("bar.sync 1, 128;" : : : "memory");
+        out[AT] = row[MIRRORED];
+    }
+}
+
+// ---- Threads and the copy engine ----------------------------------------------------------------
+KERNEL(no_fence_bad) {
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    __syncthreads();
+    BRING(512); // fault: race
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(no_fence_good) {
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    asm volatile("fence.proxy.async;" : : : "memory");
+    __syncthreads();
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(one_fences_bad) { // its own writes alone are known to the one that fences early
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    if (FIRST) {
+        asm volatile("fence.proxy.async;" : : : "memory");
+    }
+    __syncthreads();
+    BRING(512); // fault: race
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(one_fences_good) { // behind the barrier it fences for all
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    __syncthreads();
+    if (FIRST) {
+        asm volatile("fence.proxy.async;" : : : "memory");
+    }
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(not_shown_bad) {
+    SHARED;
+    if (FIRST) {
+        INIT(full, 1);
+        INIT(empty, 1);
+    }
+    __syncthreads();
+    BRING(512); // fault: mbarrier
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(not_shown_good) {
+    SHARED;
+    if (FIRST) {
+        INIT(full, 1);
+        INIT(empty, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+    }
+    __syncthreads();
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
+KERNEL(barrier_bytes_bad) {
+    BEGIN(128);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    __syncthreads();
+    if (FIRST) {
+        empty = 0; // fault: mbarrier
+    }
+    ARRIVE(empty);
+}
+KERNEL(barrier_bytes_good) {
+    BEGIN(128);
+    BRING(512);
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+    __syncthreads();
+    if (FIRST) {
+        INVAL(empty);
+        empty = 0;
+        INIT(empty, 128);
+    }
+    __syncthreads();
+    ARRIVE(empty);
+}
