@@ -167,8 +167,8 @@ PTX_INLINE void consume(const task &task, const ring &ring) {
                     }
                     squares += stage_unit(mine, unit);
                 }
-                if (MV_CHUNKS > 1 || tile == task.first) {
-                    x = load_activations(min(unit, MV_UNITS - 1));
+                if (MV_CHUNKS > 1 || tile == task.first) { // behind the last unit: its own before
+                    x = load_activations(unit < MV_UNITS ? unit : unit - MV_CHUNK);
                 }
                 bulk_wait(ring.full + (unsigned)(at.stage * 8), at.parity);
                 if (unit < MV_UNITS) {
