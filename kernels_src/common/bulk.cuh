@@ -24,6 +24,11 @@ PTX_INLINE void bulk_barriers_begun() {
     asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
+// What this thread wrote, copies may overwrite later.
+PTX_INLINE void bulk_written() {
+    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+
 PTX_INLINE void bulk_arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(barrier) : "memory");
 }

@@ -8,6 +8,8 @@
 
 #include "common/bulk.cuh"
 
+#define MV_BEHIND 4 // bytes behind a unit that reading may touch (mv_words)
+
 // Two barriers a stage: it is full, it is empty again.
 struct ring {
     unsigned full, empty; // of the first stage
@@ -23,28 +25,33 @@ PTX_INLINE void advance(turn &at) {
     at.parity ^= at.stage == 0;
 }
 
-// A tile's rows, a lane each, from chunk `chunk` of their units on. Of rows that do not begin and
-// end at 16 bytes the copies begin and end a little outside; behind the matrix's last row nothing
-// is read, and what is left of it the lane itself brings.
+// A tile's rows, a lane each, from chunk `chunk` of their units on; lanes behind the matrix's last
+// row bring that row again. Of rows that do not begin and end at 16 bytes the copies begin and end
+// a little outside, with all that reading touches; behind the matrix nothing is read, and what is
+// missing the lane itself brings, and zeros.
 template <class Type>
 PTX_INLINE void copy_chunk(unsigned to, const unsigned char *weight, int tile, int chunk, int n,
         int stride, unsigned barrier) {
-    int row = ptx_lane();
+    int lane = ptx_lane();
+    int row = min(tile * MV_ROWS + lane, n - 1);
     int first = chunk * MV_CHUNK * Type::unit_bytes;
-    int bytes = row < MV_ROWS && tile * MV_ROWS + row < n
-                        ? min(MV_CHUNK * Type::unit_bytes, stride - first)
-                        : 0;
-    const unsigned char *from = weight + ((long long)MV_ROWS * tile + row) * stride + first;
+    int bytes = lane < MV_ROWS ? min(MV_CHUNK, MV_UNITS - chunk * MV_CHUNK) * Type::unit_bytes : 0;
+    const unsigned char *from = weight + (long long)row * stride + first;
+    to += (unsigned)(lane * row_bytes<Type>);
     if (!Type::mv_aligned && bytes > 0) {
         int before = (int)((unsigned long long)from & 15);
         from -= before;
-        int end = bytes + before;
-        bool last = tile * MV_ROWS + row == n - 1;
-        bytes = (end + (last ? 0 : 15)) / 16 * 16;
+        int shift = tile * MV_ROWS + lane < n ? before : 14; // one that is not there may lie so
+        int end = min((shift + bytes + MV_BEHIND + 15) / 16 * 16, row_bytes<Type>);
+        long long behind = weight + (long long)n * stride - from;
+        int left = behind < end ? (int)behind : end;
+        bytes = left / 16 * 16;
         for (int i = bytes; i < end; i += 2) {
-            *(unsigned short *)__cvta_shared_to_generic(
-                    to + (unsigned)(row * row_bytes<Type> + i)) =
-                    *(const unsigned short *)(from + i);
+            *(unsigned short *)__cvta_shared_to_generic(to + (unsigned)i) =
+                    i < left ? *(const unsigned short *)(from + i) : (unsigned short)0;
+        }
+        if (bytes < end) {
+            bulk_written();
         }
     }
     __syncwarp();
@@ -53,12 +60,12 @@ PTX_INLINE void copy_chunk(unsigned to, const unsigned char *weight, int tile, i
     for (int i = 16; i > 0; i /= 2) {
         all += __shfl_xor_sync(0xffffffffu, all, i);
     }
-    if (row == 0) {
+    if (lane == 0) {
         bulk_arrive_expect(barrier, (unsigned)all);
     }
     __syncwarp();
     if (bytes > 0) {
-        bulk_copy(to + (unsigned)(row * row_bytes<Type>), from, (unsigned)bytes, barrier);
+        bulk_copy(to, from, (unsigned)bytes, barrier);
     }
 }
 
