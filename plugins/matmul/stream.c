@@ -177,8 +177,7 @@ static int64_t choose_rows(const struct mv_request *request, const struct shape 
     return best;
 }
 
-// The copy engine, where it is there (the simulator has none), there is room, and K is long enough
-// for most of the warps.
+// The copy engine, where it is there, there is room, and K is long enough for most of the warps.
 static struct shape choose(const struct mv_request *request) {
     const struct kiln_device *device = request->base.device;
     const struct shape asked = {.warps = gpu_value(&request->base, "GEMV_WARPS"),
@@ -186,7 +185,7 @@ static struct shape choose(const struct mv_request *request) {
             .units = gpu_blocks(request->k, UNIT),
             .blocks = gpu_value(&request->base, "GEMV_BLOCKS")};
     struct shape shape = asked;
-    bool there = device->cc >= BULK_TARGET && strcmp(device->name, "sim") != 0;
+    bool there = device->cc >= BULK_TARGET;
     shape.bulk = there && asked.stages > 0 && asked.warps > 1 && asked.units * 2 > asked.warps;
     shape.warps -= shape.bulk; // one of them has copies made
     if (!shape.bulk || !fit(request, &shape)) {
