@@ -1,10 +1,8 @@
 // ew_activation: OUT = act(GATE) * UP, silu or gelu_tanh. A thread makes four columns. OUT may be
 // GATE. OUT_Q8 1: OUT leaves as blocks of 8-bit integers (common/q8.cuh).
 //
-// gelu_tanh(x) = x / 2 * (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) * (x + 0.044715 x^3):
-// the second form does not cancel for negative x.
-//
 // Shared memory: none. Defines: THREADS a block, OUT_Q8.
+#include "common/activate.cuh"
 #include "common/q8.cuh"
 #include "elementwise/ew_args.cuh"
 
@@ -12,13 +10,6 @@
 #    error "define THREADS, threads a block, and OUT_Q8"
 #endif
 static_assert(THREADS % 32 == 0 && THREADS >= 32 && THREADS <= 1024, "THREADS: whole warps");
-
-#define SILU 1 // of enum kiln_activation
-
-PTX_INLINE float activate(int kind, float x) {
-    float u = 0.797884561f * (x + 0.044715f * x * x * x);
-    return x / (1.0f + expf(kind == SILU ? -x : -2.0f * u));
-}
 
 // gate, up, out (S, F); n_tokens (1) or NULL. With OUT_Q8 args.wide is 1 and F a multiple of 32.
 // Grid: x the pieces of 4 * THREADS columns of row 0, then of row 1, ...
@@ -38,9 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) ew_activation(const float 
     if (args.wide && c < args.columns) {
         float4 x = *(const float4 *)(g + c);
         float4 y = *(const float4 *)(u + c);
-        float4 v = make_float4(activate(args.activation, x.x) * y.x,
-                activate(args.activation, x.y) * y.y, activate(args.activation, x.z) * y.z,
-                activate(args.activation, x.w) * y.w);
+        float4 v = activate_four(args.activation, x, y);
 #if OUT_Q8
         q8_put((unsigned char *)to, args.columns, c, v);
 #else

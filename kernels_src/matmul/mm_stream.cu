@@ -28,6 +28,7 @@
 // Grid: x blocks that share the tiles evenly, y rows. Shared memory: see MV_ below. Defines:
 // MV_WARPS, MV_STAGES, MV_ROWS, MV_BULK; MV_UNITS of IN's columns; TYPE_0 to TYPE_2 of the matrices
 // (those not there: as TYPE_0), MATRICES 1 to 3, PAIR and NORM 0 or 1.
+#include "common/activate.cuh"
 #include "matmul/mv_args.cuh"
 #include "matmul/mv_types.cuh"
 
@@ -349,11 +350,6 @@ PTX_INLINE float join_sums(const float *part, int tile, int window, int row) {
         sum += part[((tile - window) * MV_WARPS + warp) * 16 + row];
     }
     return sum;
-}
-
-PTX_INLINE float activate(int kind, float x) {
-    float u = 0.797884561f * (x + 0.044715f * x * x * x);
-    return x / (1.0f + expf(kind == 1 ? -x : -2.0f * u));
 }
 
 struct results {

@@ -12,6 +12,7 @@ const int64_t ew_threads_values[6] = {32, 64, 128, 256, 512, 1024};
 
 static const struct kiln_header *const headers[] = {
         HEADER("common/ptx.cuh", embed_ptx),
+        HEADER("common/activate.cuh", embed_activate),
         HEADER("common/dequant.cuh", embed_dequant),
         HEADER("common/q8.cuh", embed_q8),
         HEADER("elementwise/ew_args.cuh", embed_ew_args),

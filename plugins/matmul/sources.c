@@ -10,6 +10,7 @@
 
 static const struct kiln_header *const headers[] = {
         HEADER("common/ptx.cuh", embed_ptx),
+        HEADER("common/activate.cuh", embed_activate),
         HEADER("common/dequant.cuh", embed_dequant),
         HEADER("common/hopper.cuh", embed_hopper),
         HEADER("common/bulk.cuh", embed_bulk),
