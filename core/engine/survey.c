@@ -19,7 +19,8 @@ struct view {
     struct kiln_dev dev;
     struct kiln_runtime runtime;
     struct kiln_schedule schedule;
-    const struct kiln_binding **bindings; // by node, the best one; NULL: none
+    const struct kiln_binding **bindings; // by node, the best one until it is filled; NULL: none
+    uint32_t *op_of;                      // by node: which of the binding's ops it is
     size_t filled;                        // nodes that the last choice fills
 };
 
@@ -89,7 +90,8 @@ static int has(struct formats formats, const char *name) {
 static struct formats given(const struct view *view, kiln_edge edge) {
     int32_t writer = view->params->graph->edges[edge].writer;
     const struct kiln_binding *binding = writer >= 0 ? view->bindings[writer] : NULL;
-    return formats_at(binding ? binding->variant : NULL, 0, KILN_OPERAND_OUT);
+    return formats_at(
+            binding ? binding->variant : NULL, binding ? view->op_of[writer] : 0, KILN_OPERAND_OUT);
 }
 
 // What the edge's first reader takes.
@@ -101,7 +103,8 @@ static struct formats taken(const struct view *view, kiln_edge edge) {
             if (operand->from == KILN_FROM_EDGE && operand->edge == edge &&
                     operand->operand != KILN_OPERAND_OUT) {
                 const struct kiln_binding *binding = view->bindings[n];
-                return formats_at(binding ? binding->variant : NULL, 0, operand->operand);
+                return formats_at(binding ? binding->variant : NULL, binding ? view->op_of[n] : 0,
+                        operand->operand);
             }
         }
     }
@@ -431,6 +434,10 @@ static enum kiln_status survey_node(struct view *view, size_t node, struct kiln_
             KILN_TRY(try_choice(view, &choice, &done, err));
             view->filled = done ? choice.n_nodes : 1;
         }
+        for (uint32_t i = 0; done && i < choice.n_nodes; i++) {
+            view->bindings[node + i] = binding;
+            view->op_of[node + i] = i;
+        }
     }
     return KILN_STATUS_OK;
 }
@@ -447,6 +454,7 @@ static enum kiln_status bind_all(struct view *view, struct kiln_err *err) {
         if (status != KILN_STATUS_OK) {
             view->bindings[n] = NULL;
         }
+        view->op_of[n] = 0;
     }
     return KILN_STATUS_OK;
 }
@@ -518,6 +526,7 @@ static enum kiln_status survey(struct kiln_survey *survey, const struct kiln_sur
     struct view view = {.params = params, .survey = survey, .dev = {.desc = *params->device}};
     void **caches = kiln_calloc((size_t)graph->n_layers * 2, sizeof(*caches));
     view.bindings = kiln_calloc(graph->n_nodes, sizeof(*view.bindings));
+    view.op_of = kiln_calloc(graph->n_nodes, sizeof(*view.op_of));
     view.runtime = (struct kiln_runtime){.dev = &view.dev,
             .registry = params->registry,
             .config = params->config,
@@ -526,7 +535,7 @@ static enum kiln_status survey(struct kiln_survey *survey, const struct kiln_sur
             .kv_dtype = params->kv_dtype,
             .kv = caches};
     view.schedule = (struct kiln_schedule){.runtime = &view.runtime, .rows = params->rows};
-    enum kiln_status status = caches && view.bindings ? KILN_STATUS_OK : nomem(err);
+    enum kiln_status status = caches && view.bindings && view.op_of ? KILN_STATUS_OK : nomem(err);
     for (int phase = KILN_PHASE_PREFILL; status == KILN_STATUS_OK && phase <= KILN_PHASE_DECODE;
             phase++) {
         view.schedule.phase = (enum kiln_phase)phase;
@@ -539,6 +548,7 @@ static enum kiln_status survey(struct kiln_survey *survey, const struct kiln_sur
         }
     }
     kiln_free(view.bindings);
+    kiln_free(view.op_of);
     kiln_free(caches);
     return status;
 }

@@ -92,10 +92,20 @@ static void round_blocks(const struct kiln_case_value *value, int64_t elements) 
     }
 }
 
+// What an activation gives beyond the largest of f16 is that.
+static void saturate(const struct kiln_case_value *value, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        value->v[i] = fmax(-65504, fmin(65504, value->v[i]));
+    }
+}
+
 void kiln_case_round(const struct kiln_op_case *c, uint32_t op, uint32_t operand) {
     const struct kiln_tensor *tensor = kiln_case_find(c, op, operand);
     const struct kiln_case_value *value = kiln_case_value(c, op, operand);
     int64_t n = c->reference->n_rows * value->cols;
+    if (tensor->dtype == KILN_DTYPE_F16 && c->problem.ops[op]->kind == KILN_OP_ACTIVATION) {
+        saturate(value, n);
+    }
     if (tensor->dtype == KILN_DTYPE_BLOCK) {
         round_blocks(value, n);
     }

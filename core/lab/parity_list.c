@@ -73,8 +73,9 @@ static int shape_of(const struct kiln_parity_params *params, const struct candid
         struct kiln_parity_shape *shape) {
     const struct kiln_dtype_info *info = kiln_dtype_info(of->dtype);
     int group = has_matrices(of->variant);
+    int prefill = strstr(of->slot, ".prefill") != NULL;
     // A norm and its matrices are made for a few rows, as gemv is.
-    const char *like = group                        ? "matmul.f32.decode"
+    const char *like = group && !prefill            ? "matmul.f32.decode"
                        : has_attention(of->variant) ? "rope_kv attention"
                                                     : of->slot;
     int weights = group || strncmp(of->slot, "matmul.", 7) == 0 || strcmp(of->slot, "embed") == 0;
@@ -90,6 +91,9 @@ static int shape_of(const struct kiln_parity_params *params, const struct candid
         shape->shape.weight_dtype = of->dtype == KILN_DTYPE_F32 ? f32 : of->dtype;
         if (group && i % 2 && of->dtype == KILN_DTYPE_Q4_K) {
             shape->shape.last_dtype = KILN_DTYPE_Q6_K;
+        }
+        if (group && prefill && i % 3 == 1) {
+            shape->shape.activation = KILN_ACTIVATION_GELU_TANH;
         }
     }
     return 1;
@@ -113,12 +117,13 @@ static struct kiln_trial trial_of(
 }
 
 // ---- Corners ------------------------------------------------------------------------------------
+// Whether the slot leaves the type of the weights open.
 static int is_open(const struct candidate *of) {
-    return of->op == KILN_OP_EMBED || has_matrices(of->variant);
+    return of->op != KILN_OP_MATMUL && (of->op == KILN_OP_EMBED || has_matrices(of->variant));
 }
 
-// Whether the variant is tried with weights of a type: a group's matrices are of block types,
-// others it declines.
+// Whether the variant is tried with weights of a type: a norm's matrices are of block types, others
+// it declines.
 static int takes(const struct candidate *of, const struct kiln_dtype_info *info) {
     char slot[KILN_SLOT_NAME_MAX];
     if (is_open(of)) {

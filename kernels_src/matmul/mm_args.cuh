@@ -12,8 +12,8 @@ struct mm_args {
     int k_padded; // columns of the f16 activations and of expanded weights; those from k on are 0
     int splits;   // gemv: warps that share a row
     int in_wide;  // IN's rows are 16-byte aligned
-    int out_wide; // OUT's and RESIDUAL's rows are 16-byte aligned, and n is a multiple of 4
-    int reserved; // 0
+    int out_wide; // four of OUT and RESIDUAL are read and written at once; n is a multiple of 4
+    int out_f16;  // OUT holds f16, else f32; of a product with an activation behind it alone
 };
 
 #endif

@@ -1,5 +1,6 @@
 // mm_f16: OUT (S, N) = IN (S, K) times WEIGHT (N, K) transposed, + BIAS, + RESIDUAL, on the f16
-// tensor cores with f32 sums.
+// tensor cores with f32 sums. With MM_GLU two products at once, of a gate and of UP, and OUT =
+// act(GATE) * UP (mm_glu.cuh).
 //
 // Each block makes BM rows by TILE_N outputs (BN, or fewer where blocks would be too few),
 // WARPS_M x WARPS_N warps with BM/WARPS_M by TILE_N/WARPS_N each. K goes by in tiles of BK columns
@@ -11,16 +12,21 @@
 // of k_padded columns (mm_expand); 0: as in the file, dequantized on the way: their bytes rest in
 // registers for one tile, then go to the ring as f16.
 //
+// MM_GLU: the first half of a tile's TILE_N rows are the gate's, the second the same rows of UP. A
+// warp takes 8 of each in turns, so that a thread has both sums of an output; TILE_N / 2 outputs a
+// block.
+//
 // Sums: each output is one chain over K in steps of 16 (sm_75: 8), whatever the geometry.
 //
 // Shared memory: STAGES times BM rows of activations, then STAGES times TILE_N rows of weights,
 // each row BK halves in pieces of 16 bytes, exchanged so that 8 rows of one column lie in 8
 // different places (swizzle); over them, at the end, the rows of sums of each warp, 16 at a time
 // where the ring has no room for all. Defines: BM, TILE_N, BK, STAGES, WARPS_M, WARPS_N, MIN_BLOCKS
-// a multiprocessor, MM_EXPANDED, KILN_SMEM; with MM_EXPANDED 0 W_TYPE and W_ALIGN.
+// a multiprocessor, MM_EXPANDED, MM_GLU (0, or of enum kiln_activation), KILN_SMEM; with
+// MM_EXPANDED 0 W_TYPE and W_ALIGN.
 #if !defined(BM) || !defined(TILE_N) || !defined(BK) || !defined(STAGES) || !defined(WARPS_M) || \
-        !defined(WARPS_N) || !defined(MIN_BLOCKS) || !defined(MM_EXPANDED)
-#    error "define BM, TILE_N, BK, STAGES, WARPS_M, WARPS_N, MIN_BLOCKS and MM_EXPANDED"
+        !defined(WARPS_N) || !defined(MIN_BLOCKS) || !defined(MM_EXPANDED) || !defined(MM_GLU)
+#    error "define BM, TILE_N, BK, STAGES, WARPS_M, WARPS_N, MIN_BLOCKS, MM_EXPANDED and MM_GLU"
 #endif
 #if MM_EXPANDED
 #    include "common/ptx.cuh"
@@ -28,15 +34,24 @@
 #    include "common/dequant.cuh"
 #endif
 #include "matmul/mm_args.cuh"
-#include "matmul/mm_out.cuh"
+#if MM_GLU
+#    include "matmul/mm_glu.cuh"
+typedef mm_glu results;
+#else
+#    include "matmul/mm_out.cuh"
+typedef mm_out results;
+#endif
 
+#define SUMS    (MM_GLU ? 2 : 1) // an output
+#define OUTS    (TILE_N / SUMS)  // a block
 #define THREADS (WARPS_M * WARPS_N * 32)
 #define PIECES  (BK / 8)           // of 16 bytes, a row
 #define WM      (BM / WARPS_M)     // a warp's rows
 #define WN      (TILE_N / WARPS_N) // and outputs
 #define MT      (WM / 16)
 #define NT      (WN / 8)
-#define A_BYTES (BM * BK * 2) // a stage
+#define QUADS   (WN / SUMS / 4) // four outputs each, a warp's row
+#define A_BYTES (BM * BK * 2)   // a stage
 #define B_BYTES (TILE_N * BK * 2)
 #define RING    (STAGES * (A_BYTES + B_BYTES))
 
@@ -73,7 +88,7 @@ struct fragments {
     unsigned b[NT][2];
 };
 
-// Step `step` of 16 columns: the warp's rows and outputs.
+// Step `step` of 16 columns: the warp's rows from m0 on and outputs from n0 on.
 PTX_INLINE void load_fragments(
         fragments &f, unsigned a_stage, unsigned b_stage, int m0, int n0, int step) {
     int lane = ptx_lane();
@@ -84,8 +99,9 @@ PTX_INLINE void load_fragments(
 #pragma unroll
     for (int i = 0; i < NT; i += 2) {
         unsigned four[4];
-        ptx_ldmatrix_x4(four,
-                b_stage + place(n0 + i * 8 + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+        // Rows of the tile: 16 in a row, or 8 of the gate and 8 of UP.
+        int row = MM_GLU ? n0 + i * 4 + lane / 16 * OUTS : n0 + i * 8 + lane / 16 * 8;
+        ptx_ldmatrix_x4(four, b_stage + place(row + lane % 8, 2 * step + lane / 8 % 2));
         f.b[i][0] = four[0];
         f.b[i][1] = four[1];
         f.b[i + 1][0] = four[2];
@@ -98,34 +114,42 @@ PTX_INLINE void load_fragments(
 // The steps of a tile among which copies are spread: where few tiles are ahead they go at once.
 #define COPY_STEPS (MM_EXPANDED && STAGES > 3 ? BK / 16 - 1 : 1)
 
+static_assert(!MM_GLU || MM_EXPANDED, "MM_GLU: with expanded weights alone");
+
 struct copier {
     const char *from; // the first row's piece, in tile 0
+    const char *up;   // the same of UP
     long long step;   // bytes from one of the thread's rows to the next
     int left;         // rows from the first on; those behind read as 0
     unsigned to;      // in a stage
 };
 
-PTX_INLINE copier copy_begin(const void *halves, int first, int end, const mm_args &args) {
+PTX_INLINE copier copy_begin(
+        const void *halves, const void *up, int first, int end, const mm_args &args) {
     int row = (int)threadIdx.x / PIECES;
     int piece = (int)threadIdx.x % PIECES;
+    long long at = (long long)(first + row) * args.k_padded * 2 + piece * 16;
     copier c;
-    c.from = (const char *)halves + (long long)(first + row) * args.k_padded * 2 + piece * 16;
+    c.from = (const char *)halves + at;
+    c.up = (const char *)up + at;
     c.step = (long long)args.k_padded * 2 * COPY_STEP;
     c.left = end - first - row;
     c.to = place(row, piece);
     return c;
 }
 
-// Part `part` of `parts` of the thread's pieces of a tile.
-template <int Rows>
+// Part `part` of `parts` of the thread's pieces of a tile. Matrices 2: its second half is UP's.
+template <int Rows, int Matrices = 1>
 PTX_INLINE void copy_tile(const copier &c, unsigned stage, int tile, int part = 0, int parts = 1) {
     constexpr int count = Rows / COPY_STEP;
+    constexpr int each = count / Matrices;
     const char *from = c.from + (long long)tile * (BK * 2);
+    const char *up = c.up + (long long)tile * (BK * 2);
 #pragma unroll
     for (int i = 0; i < count; i++) {
         if (i * parts / count == part) {
-            ptx_cp_async_16(stage + c.to + i * (COPY_STEP * BK * 2), from + i * c.step,
-                    i * COPY_STEP < c.left);
+            ptx_cp_async_16(stage + c.to + i * (COPY_STEP * BK * 2),
+                    (i < each ? from : up) + i % each * c.step, i % each * COPY_STEP < c.left);
         }
     }
 }
@@ -194,9 +218,21 @@ PTX_INLINE void weights_store(const weights &w, unsigned stage, int tile, const 
 }
 #endif
 
+// The quad-th four outputs of a warp's row, of which `sums` are the sums. out0: the warp's first.
+PTX_INLINE void out_four(
+        const results &to, int row, int out0, int quad, float factor, const float *sums) {
+#if MM_GLU
+    const float *gate = sums + quad / 2 * 16 + quad % 2 * 4;
+    float4 up = *(const float4 *)(gate + 8);
+    mm_glu_four(to, row, out0 + quad * 4, factor, *(const float4 *)gate, up);
+#else
+    mm_out_four(to, row, out0 + quad * 4, factor, *(const float4 *)(sums + quad * 4));
+#endif
+}
+
 // Each warp takes its sums through a piece of shared memory of its own, so that rows leave whole.
 // row0, out0: the warp's first; rows: end of those in use.
-PTX_INLINE void leave(const float (&sums)[MT][NT][4], float *piece, const mm_out &to,
+PTX_INLINE void leave(const float (&sums)[MT][NT][4], float *piece, const results &to,
         const float *scales, int row0, int rows, int out0) {
     int lane = ptx_lane();
     __syncthreads(); // the ring is free
@@ -214,12 +250,11 @@ PTX_INLINE void leave(const float (&sums)[MT][NT][4], float *piece, const mm_out
         }
         __syncwarp();
 #pragma unroll 2
-        for (int at = lane; at < OUT_TILES * 16 * (WN / 4); at += 32) {
-            int column = at % (WN / 4) * 4;
-            int row = row0 + first * 16 + at / (WN / 4);
+        for (int at = lane; at < OUT_TILES * 16 * QUADS; at += 32) {
+            int row = row0 + first * 16 + at / QUADS;
             if (row < rows) {
-                float4 four = *(const float4 *)(piece + at / (WN / 4) * OUT_STRIDE + column);
-                mm_out_four(to, row, out0 + column, scales ? scales[row] : 1.0f, four);
+                out_four(to, row, out0, at % QUADS, scales ? scales[row] : 1.0f,
+                        piece + at / QUADS * OUT_STRIDE);
             }
         }
         __syncwarp();
@@ -227,16 +262,17 @@ PTX_INLINE void leave(const float (&sums)[MT][NT][4], float *piece, const mm_out
 }
 
 // halves (S, k_padded), scales (S): mm_rows, or NULL: all 1. weight: (N, k_padded) f16 or (N, K) as
-// in the file. bias (N), residual (S, N), n_tokens (1), or NULL. out (S, N) may be residual. Grid:
-// x rows, y outputs.
+// in the file. bias (N), residual (S, N), n_tokens (1), or NULL. out (S, N) may be residual. With
+// MM_GLU up_weight (N, k_padded) and up_bias (N) or NULL, and no residual. Grid: x rows, y outputs.
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
         const uint4 *__restrict__ halves, const float *__restrict__ scales,
-        const void *__restrict__ weight, const float *__restrict__ bias, const float *residual,
-        float *out, const int *__restrict__ n_tokens, const mm_args args) {
+        const void *__restrict__ weight, const float *__restrict__ bias,
+        const void *__restrict__ up_weight, const float *__restrict__ up_bias,
+        const float *residual, float *out, const int *__restrict__ n_tokens, const mm_args args) {
     extern __shared__ __align__(128) unsigned char shared[];
     int rows = n_tokens ? min(*n_tokens, args.rows) : args.rows;
     int first_row = (int)blockIdx.x * BM;
-    int first_out = (int)blockIdx.y * TILE_N;
+    int first_out = (int)blockIdx.y * OUTS;
     if (first_row >= rows) {
         return;
     }
@@ -245,10 +281,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
     int tiles = (args.k + BK - 1) / BK; // k_padded holds them all
     int warp = (int)threadIdx.x / 32;
     int m0 = warp / WARPS_N * WM;
-    int n0 = warp % WARPS_N * WN;
-    copier a_copy = copy_begin(halves, first_row, rows, args);
+    int n0 = warp % WARPS_N * (WN / SUMS);
+    const results to = {bias, MM_GLU ? up_bias : residual, out, args};
+    copier a_copy = copy_begin(halves, halves, first_row, rows, args);
 #if MM_EXPANDED
-    copier b_copy = copy_begin(weight, first_out, args.n, args);
+    copier b_copy = copy_begin(weight, MM_GLU ? up_weight : weight, first_out, args.n, args);
 #else
     weights w;
     weights_begin(w, weight, first_out);
@@ -262,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
         if (tile < tiles) {
             copy_tile<BM>(a_copy, a_at + tile * A_BYTES, tile);
 #if MM_EXPANDED
-            copy_tile<TILE_N>(b_copy, b_at + tile * B_BYTES, tile);
+            copy_tile<TILE_N, SUMS>(b_copy, b_at + tile * B_BYTES, tile);
 #else
             weights_store(w, b_at + tile * B_BYTES, tile, args);
             weights_load(w, tile + 1, args);
@@ -306,7 +343,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
             if (step < COPY_STEPS && ahead < tiles) {
                 copy_tile<BM>(a_copy, a_at + free_stage * A_BYTES, ahead, step, COPY_STEPS);
 #if MM_EXPANDED
-                copy_tile<TILE_N>(b_copy, b_at + free_stage * B_BYTES, ahead, step, COPY_STEPS);
+                copy_tile<TILE_N, SUMS>(
+                        b_copy, b_at + free_stage * B_BYTES, ahead, step, COPY_STEPS);
 #endif
             }
             if (step == COPY_STEPS - 1) {
@@ -326,6 +364,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
         stage = next;
     }
 
-    leave(sums, (float *)shared + warp * (OUT_TILES * 16 * OUT_STRIDE), {bias, residual, out, args},
-            scales, first_row + m0, rows, first_out + n0);
+    leave(sums, (float *)shared + warp * (OUT_TILES * 16 * OUT_STRIDE), to, scales, first_row + m0,
+            rows, first_out + n0);
 }

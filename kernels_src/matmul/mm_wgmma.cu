@@ -1,6 +1,8 @@
 // mm_wgmma: the same product as mm_f16 with expanded weights, on Hopper's own instructions: one
 // warpgroup of producers has the copy engine fill a ring of STAGES tiles; BM / 64 warpgroups of
-// consumers multiply, 64 rows by BN outputs each.
+// consumers multiply, 64 rows by BN outputs each. With MM_GLU two products at once, of a gate and
+// of UP, and OUT = act(GATE) * UP (mm_glu.cuh): BN / 2 rows of the gate's weights and the same of
+// UP's, for BN / 2 outputs.
 //
 // Each buffer of the ring has two barriers: `full` (its bytes are there) and `empty` (every
 // consuming warp is done with it). A consumer keeps one tile's products under way while it waits
@@ -13,16 +15,24 @@
 //
 // Shared memory: STAGES times BM rows of activations, then STAGES times BN rows of weights, each
 // row 128 bytes; over them, at the end, 16 rows of sums for each consuming warp; then the barriers.
-// Defines: BM, BN, STAGES, KILN_SMEM.
+// Defines: BM, BN, STAGES, MM_GLU (0, or of enum kiln_activation), KILN_SMEM.
+#if !defined(BM) || !defined(BN) || !defined(STAGES) || !defined(MM_GLU)
+#    error "define BM, BN, STAGES and MM_GLU"
+#endif
 #include "common/hopper.cuh"
 #include "matmul/mm_args.cuh"
-#include "matmul/mm_out.cuh"
-
-#if !defined(BM) || !defined(BN) || !defined(STAGES)
-#    error "define BM, BN and STAGES"
+#if MM_GLU
+#    include "matmul/mm_glu.cuh"
+typedef mm_glu results;
+#else
+#    include "matmul/mm_out.cuh"
+typedef mm_out results;
 #endif
 
 #define BK         64
+#define SUMS       (MM_GLU ? 2 : 1) // an output
+#define OUTS       (BN / SUMS)      // a block
+#define QUADS      (OUTS / 4)       // four outputs each, a row
 #define CONSUMERS  (BM / 64)
 #define THREADS    ((CONSUMERS + 1) * 128)
 #define A_BYTES    (BM * BK * 2) // a stage
@@ -58,11 +68,14 @@ struct ring {
     unsigned a, b, full, empty;
 };
 
-// Has the copy engine fill the ring, tile after tile; one thread.
-PTX_INLINE void produce(const ring &r, const hopper_map &halves, const hopper_map &weight, int row,
-        int out, int tiles) {
+// Has the copy engine fill the ring, tile after tile; one thread. up: with MM_GLU alone.
+PTX_INLINE void produce(const ring &r, const hopper_map &halves, const hopper_map &weight,
+        const hopper_map &up, int row, int out, int tiles) {
     hopper_prefetch_map(halves);
     hopper_prefetch_map(weight);
+#if MM_GLU
+    hopper_prefetch_map(up);
+#endif
     int stage = 0;
     unsigned parity = 1; // the buffers are empty
 #pragma unroll 1
@@ -71,6 +84,9 @@ PTX_INLINE void produce(const ring &r, const hopper_map &halves, const hopper_ma
         bulk_arrive_expect(r.full + stage * 8, A_BYTES + B_BYTES);
         hopper_copy_2d(r.a + stage * A_BYTES, halves, tile * BK, row, r.full + stage * 8);
         hopper_copy_2d(r.b + stage * B_BYTES, weight, tile * BK, out, r.full + stage * 8);
+#if MM_GLU
+        hopper_copy_2d(r.b + stage * B_BYTES + B_BYTES / 2, up, tile * BK, out, r.full + stage * 8);
+#endif
         stage = stage + 1 < STAGES ? stage + 1 : 0;
         parity ^= stage == 0;
     }
@@ -101,17 +117,52 @@ PTX_INLINE void consume(const ring &r, float (&sums)[BN / 2], unsigned a, int ti
     hopper_wgmma_wait<0>();
 }
 
+// A warp's 16 rows leave through a piece of shared memory, as in mm_f16. row0: its first; rows: end
+// of those in use; out0: the block's first output.
+PTX_INLINE void leave(const float (&sums)[BN / 2], float *piece, const results &to,
+        const float *scales, int row0, int rows, int out0) {
+    int lane = ptx_lane();
+#pragma unroll
+    for (int j = 0; j < BN / 8; j++) {
+        float *at = piece + lane / 4 * OUT_STRIDE + j * 8 + lane % 4 * 2;
+        *(float2 *)at = make_float2(sums[4 * j], sums[4 * j + 1]);
+        *(float2 *)(at + 8 * OUT_STRIDE) = make_float2(sums[4 * j + 2], sums[4 * j + 3]);
+    }
+    __syncwarp();
+#pragma unroll 2
+    for (int at = lane; at < 16 * QUADS; at += 32) {
+        int row = row0 + at / QUADS;
+        int column = at % QUADS * 4;
+        const float *four = piece + at / QUADS * OUT_STRIDE + column;
+        if (row < rows) {
+            float factor = scales ? scales[row] : 1.0f;
+#if MM_GLU
+            float4 up = *(const float4 *)(four + OUTS);
+            mm_glu_four(to, row, out0 + column, factor, *(const float4 *)four, up);
+#else
+            mm_out_four(to, row, out0 + column, factor, *(const float4 *)four);
+#endif
+        }
+    }
+}
+
 // halves: map of (S, k_padded) f16 in boxes of BM rows; weight: of (N, k_padded) f16 in boxes of
 // BN; both 64 columns. scales (S) or NULL: all 1. bias (N), residual (S, N), n_tokens (1), or NULL.
-// out (S, N) may be residual. Grid: x rows, y outputs.
+// out (S, N) may be residual. With MM_GLU boxes of BN / 2, a second weight and bias, of UP, and no
+// residual. Grid: x rows, y outputs.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) mm_wgmma(
         const __grid_constant__ hopper_map halves, const float *__restrict__ scales,
         const __grid_constant__ hopper_map weight, const float *__restrict__ bias,
-        const float *residual, float *out, const int *__restrict__ n_tokens, const mm_args args) {
+#if MM_GLU
+        const __grid_constant__ hopper_map up_weight, const float *__restrict__ up_bias, float *out,
+#else
+        const float *residual, float *out,
+#endif
+        const int *__restrict__ n_tokens, const mm_args args) {
     extern __shared__ __align__(1024) unsigned char shared[];
     int rows = n_tokens ? min(*n_tokens, args.rows) : args.rows;
     int first_row = (int)blockIdx.x * BM;
-    int first_out = (int)blockIdx.y * BN;
+    int first_out = (int)blockIdx.y * OUTS;
     if (first_row >= rows) {
         return;
     }
@@ -135,7 +186,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mm_wgmma(
             hopper_give_registers<PRODUCER_REGISTERS>();
         }
         if (threadIdx.x % 128 == 0) {
-            produce(r, halves, weight, first_row, first_out, tiles);
+#if MM_GLU
+            produce(r, halves, weight, up_weight, first_row, first_out, tiles);
+#else
+            produce(r, halves, weight, weight, first_row, first_out, tiles);
+#endif
         }
     } else {
         if (CONSUMERS > 1) {
@@ -147,29 +202,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mm_wgmma(
             sums[i] = 0;
         }
         consume(r, sums, r.a + group * (64 * BK * 2), tiles);
-        // As in mm_f16: 16 rows a warp leave through shared memory, which nobody reads any more
-        // after this barrier.
+        // Nobody reads the ring any more after this barrier.
         bulk_sync_some(1, CONSUMERS * 128);
-        int lane = ptx_lane();
         int warp = (int)threadIdx.x / 32;
-        float *piece = (float *)shared + warp * (16 * OUT_STRIDE);
-#pragma unroll
-        for (int j = 0; j < BN / 8; j++) {
-            float *at = piece + lane / 4 * OUT_STRIDE + j * 8 + lane % 4 * 2;
-            *(float2 *)at = make_float2(sums[4 * j], sums[4 * j + 1]);
-            *(float2 *)(at + 8 * OUT_STRIDE) = make_float2(sums[4 * j + 2], sums[4 * j + 3]);
-        }
-        __syncwarp();
-        const mm_out to = {bias, residual, out, args};
-        int row0 = first_row + warp * 16;
-#pragma unroll 2
-        for (int at = lane; at < 16 * (BN / 4); at += 32) {
-            int row = row0 + at / (BN / 4);
-            int column = at % (BN / 4) * 4;
-            if (row < rows) {
-                float4 four = *(const float4 *)(piece + at / (BN / 4) * OUT_STRIDE + column);
-                mm_out_four(to, row, first_out + column, scales ? scales[row] : 1.0f, four);
-            }
-        }
+#if MM_GLU
+        const results to = {bias, up_bias, out, args};
+#else
+        const results to = {bias, residual, out, args};
+#endif
+        leave(sums, (float *)shared + warp * (16 * OUT_STRIDE), to, scales, first_row + warp * 16,
+                rows, first_out);
     }
 }

@@ -381,9 +381,10 @@ void gpu_launch_bytes(struct gpu_launch *launch, const void *bytes, size_t size)
     add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_BYTES, .size = size, .bytes = bytes});
 }
 
-void gpu_launch_map(struct gpu_launch *launch, uint32_t operand, uint32_t index, uint64_t offset,
-        const struct kiln_tensor_map *map) {
+void gpu_launch_map(struct gpu_launch *launch, uint32_t op, uint32_t operand, uint32_t index,
+        uint64_t offset, const struct kiln_tensor_map *map) {
     add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_TENSOR_MAP,
+                            .op = op,
                             .operand = operand,
                             .index = index,
                             .offset = offset,

@@ -134,8 +134,9 @@ void gpu_launch_prepared(struct gpu_launch *launch, uint32_t index);
 void gpu_launch_null(struct gpu_launch *launch);
 // `bytes` must live until the launch is submitted.
 void gpu_launch_bytes(struct gpu_launch *launch, const void *bytes, size_t size);
-void gpu_launch_map(struct gpu_launch *launch, uint32_t operand, uint32_t index, uint64_t offset,
-        const struct kiln_tensor_map *map);
+// op: whose operand it is.
+void gpu_launch_map(struct gpu_launch *launch, uint32_t op, uint32_t operand, uint32_t index,
+        uint64_t offset, const struct kiln_tensor_map *map);
 // Gives what plan() must return.
 int32_t gpu_launch_submit(struct gpu_launch *launch, const struct gpu_request *request);
 

@@ -1,4 +1,4 @@
-// gemm: schemas and plans of the variants on f16 tensor cores: f16, f16_expand.
+// gemm: schemas and plans of the variants on f16 tensor cores: f16, f16_expand, f16_expand_glu.
 //
 // The shared memory is reckoned here from the geometry, apart from the source's own layout, which
 // kiln compares with this figure.
@@ -68,10 +68,15 @@ static bool is_copied_whole(const struct tile *tile, int32_t bn) {
     return bn % (16 * tile->warps_n) == 0 && bn * tile->bk % (16 * (int32_t)tile->threads) == 0;
 }
 
-// What a matmul takes with tiles of bn outputs: their width, and what each costs however narrow,
-// for every time that the multiprocessors get one.
+int32_t mm_outputs_of(const struct mm_request *request, int32_t bn) {
+    return request->activation != 0 ? bn / 2 : bn;
+}
+
+// What a matmul takes with tiles of bn rows of weights: their width, and what each costs however
+// narrow, for every time that the multiprocessors get one.
 static int64_t cost_of(const struct mm_request *request, const struct tile *tile, int32_t bn) {
-    int64_t blocks = gpu_blocks(request->args.rows, tile->bm) * gpu_blocks(request->args.n, bn);
+    int64_t blocks = gpu_blocks(request->args.rows, tile->bm) *
+                     gpu_blocks(request->args.n, mm_outputs_of(request, bn));
     int64_t device = request->base.device->sm_count;
     return gpu_blocks(blocks, device > 0 ? device : 1) * (bn + EACH_TILE);
 }
@@ -120,30 +125,37 @@ static int32_t read_tile(const struct mm_request *mm, bool expanded, struct tile
 }
 
 // ---- Preparation --------------------------------------------------------------------------------
-static const struct kiln_arg weight_source = {.struct_size = sizeof(struct kiln_arg),
-        .kind = KILN_ARG_OPERAND,
-        .operand = KILN_OPERAND_WEIGHT};
-
-bool mm_halves_as_they_are(const struct mm_request *request) {
-    return request->weight->dtype == KILN_DTYPE_F16 && gpu_alignment(request->weight) >= 16 &&
-           request->args.k == request->args.k_padded &&
-           request->weight->strides[1] == 2ll * request->args.k;
+static const struct kiln_tensor *weight_of(const struct mm_request *request, uint32_t op) {
+    return op == 0 ? request->weight : request->up_weight;
 }
 
-int32_t mm_prepare_halves(const struct mm_request *request, uint32_t *index) {
+bool mm_halves_as_they_are(const struct mm_request *request, uint32_t op) {
+    const struct kiln_tensor *weight = weight_of(request, op);
+    return weight->dtype == KILN_DTYPE_F16 && gpu_alignment(weight) >= 16 &&
+           request->args.k == request->args.k_padded && weight->strides[1] == 2ll * request->args.k;
+}
+
+static int32_t prepare_halves(const struct mm_request *request, uint32_t op, uint32_t *index) {
+    const struct kiln_tensor *weight = weight_of(request, op);
+    const struct kiln_arg source = {.struct_size = sizeof(source),
+            .kind = KILN_ARG_OPERAND,
+            .op = op,
+            .operand = KILN_OPERAND_WEIGHT};
+    struct mm_args args = request->args;
+    args.weight_stride = weight->strides[1];
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "mm_expand", ROW_THREADS);
-    gpu_launch_define_weight(&launch, request->weight);
+    gpu_launch_define_weight(&launch, weight);
     gpu_launch_define(&launch, "ROW_THREADS", ROW_THREADS);
-    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_WEIGHT);
+    gpu_launch_operand_of(&launch, &request->base, op, KILN_OPERAND_WEIGHT);
     gpu_launch_prepared(&launch, KILN_PREP_SELF);
-    gpu_launch_bytes(&launch, &request->args, sizeof(request->args));
-    uint64_t bytes = (uint64_t)request->args.n * (uint64_t)request->args.k_padded * 2;
-    launch.record.grid[0] = (uint32_t)gpu_blocks(
-            (int64_t)request->args.n * (request->args.k_padded / 16), ROW_THREADS);
-    launch.record.bytes_read = gpu_bytes(request->weight);
+    gpu_launch_bytes(&launch, &args, sizeof(args));
+    uint64_t bytes = (uint64_t)args.n * (uint64_t)args.k_padded * 2;
+    launch.record.grid[0] =
+            (uint32_t)gpu_blocks((int64_t)args.n * (args.k_padded / 16), ROW_THREADS);
+    launch.record.bytes_read = gpu_bytes(weight);
     launch.record.bytes_written = (double)bytes;
-    const struct kiln_arg *const sources[] = {&weight_source};
+    const struct kiln_arg *const sources[] = {&source};
     const struct kiln_launch *const launches[] = {&launch.record};
     struct kiln_preparation preparation = {.struct_size = sizeof(preparation),
             .n_sources = 1,
@@ -156,6 +168,21 @@ int32_t mm_prepare_halves(const struct mm_request *request, uint32_t *index) {
     int32_t result = request->base.plan->prepare(request->base.plan, &preparation);
     *index = (uint32_t)result;
     return result < 0 ? KILN_RESULT_FAILED : KILN_RESULT_OK;
+}
+
+uint32_t mm_weights(const struct mm_request *request) {
+    return request->up_weight != NULL ? 2 : 1;
+}
+
+int32_t mm_prepare_weights(const struct mm_request *request, uint32_t prepared[2]) {
+    int32_t result = KILN_RESULT_OK;
+    for (uint32_t op = 0; op < mm_weights(request) && result == KILN_RESULT_OK; op++) {
+        prepared[op] = 0;
+        if (!mm_halves_as_they_are(request, op)) {
+            result = prepare_halves(request, op, &prepared[op]);
+        }
+    }
+    return result;
 }
 
 // ---- Activations --------------------------------------------------------------------------------
@@ -186,9 +213,9 @@ int32_t mm_rows_to_halves(const struct mm_request *request, struct mm_halves *ha
 
 int32_t mm_begin_gemm(struct mm_request *request, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
-        struct kiln_plan *plan) {
-    int32_t result =
-            mm_begin(request, problem, geometry, device, plan, GPU_NEED_F32 | GPU_NEED_F16);
+        struct kiln_plan *plan, bool glu) {
+    int32_t result = (glu ? mm_begin_glu : mm_begin)(
+            request, problem, geometry, device, plan, GPU_NEED_F32 | GPU_NEED_F16);
     request->args.k_padded = (request->args.k + MM_K_PAD - 1) / MM_K_PAD * MM_K_PAD;
     return result;
 }
@@ -199,7 +226,7 @@ bool mm_activations_as_they_are(const struct mm_request *request) {
            request->args.in_stride == 2ll * request->args.k;
 }
 
-// ---- f16 and f16_expand -------------------------------------------------------------------------
+// ---- f16, f16_expand and f16_expand_glu ---------------------------------------------------------
 static void add_activations(struct gpu_launch *launch, const struct mm_request *request,
         const struct mm_halves *halves) {
     if (mm_activations_as_they_are(request)) {
@@ -212,31 +239,44 @@ static void add_activations(struct gpu_launch *launch, const struct mm_request *
 }
 
 void mm_add_results(struct gpu_launch *launch, const struct mm_request *request) {
-    gpu_launch_operand(launch, &request->base, KILN_OPERAND_BIAS);
-    gpu_launch_operand(launch, &request->base, KILN_OPERAND_RESIDUAL);
-    gpu_launch_operand(launch, &request->base, KILN_OPERAND_OUT);
+    uint32_t op = request->activation != 0 ? 2 : 0;
+    gpu_launch_operand_of(launch, &request->base, op, KILN_OPERAND_OUT);
     gpu_launch_operand(launch, &request->base, KILN_OPERAND_N_TOKENS);
     gpu_launch_bytes(launch, &request->args, sizeof(request->args));
 }
 
+// Weight and bias of an op; prepared: where the weight was expanded to, if it was.
+static void add_weight(struct gpu_launch *launch, const struct mm_request *request, uint32_t op,
+        bool expanded, uint32_t prepared) {
+    if (expanded && !mm_halves_as_they_are(request, op)) {
+        gpu_launch_prepared(launch, prepared);
+    } else {
+        gpu_launch_operand_of(launch, &request->base, op, KILN_OPERAND_WEIGHT);
+    }
+    gpu_launch_operand_of(launch, &request->base, op, KILN_OPERAND_BIAS);
+}
+
 static int32_t submit(const struct mm_request *request, const struct tile *tile,
-        const struct mm_halves *halves, bool expanded, uint32_t prepared) {
+        const struct mm_halves *halves, bool expanded, const uint32_t *prepared) {
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "mm_f16", tile->threads);
     gpu_launch_define(&launch, "MM_EXPANDED", expanded);
+    gpu_launch_define(&launch, "MM_GLU", request->activation);
     gpu_launch_define(&launch, "TILE_N", tile->bn);
     if (!expanded) {
         gpu_launch_define_weight(&launch, request->weight);
     }
     add_activations(&launch, request, halves);
-    if (expanded && !mm_halves_as_they_are(request)) {
-        gpu_launch_prepared(&launch, prepared);
-    } else {
-        gpu_launch_operand(&launch, &request->base, KILN_OPERAND_WEIGHT);
+    for (uint32_t op = 0; op < mm_weights(request); op++) {
+        add_weight(&launch, request, op, expanded, prepared[op]);
     }
+    for (uint32_t i = 2 * mm_weights(request); i < 4; i++) {
+        gpu_launch_null(&launch);
+    }
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_RESIDUAL);
     mm_add_results(&launch, request);
     launch.record.grid[0] = (uint32_t)gpu_blocks(request->args.rows, tile->bm);
-    launch.record.grid[1] = (uint32_t)gpu_blocks(request->args.n, tile->bn);
+    launch.record.grid[1] = (uint32_t)gpu_blocks(request->args.n, mm_outputs_of(request, tile->bn));
     launch.record.shared_bytes = tile->shared_bytes;
     mm_count_work(&launch.record, request);
     uint32_t row = (uint32_t)tile->bk * 2;
@@ -252,24 +292,24 @@ static int32_t submit(const struct mm_request *request, const struct tile *tile,
 }
 
 static int32_t plan_gemm(const struct kiln_problem *problem, const struct kiln_geometry *geometry,
-        const struct kiln_device *device, struct kiln_plan *plan, bool expanded) {
+        const struct kiln_device *device, struct kiln_plan *plan, bool expanded, bool glu) {
     struct mm_request request;
     struct tile tile;
-    int32_t result = mm_begin_gemm(&request, problem, geometry, device, plan);
+    int32_t result = mm_begin_gemm(&request, problem, geometry, device, plan, glu);
     if (result == KILN_RESULT_OK) {
         result = read_tile(&request, expanded, &tile);
     }
     if (result != KILN_RESULT_OK) {
         return result;
     }
-    if (gpu_blocks(request.args.n, tile.bn) > GRID_Y) {
+    if (gpu_blocks(request.args.n, mm_outputs_of(&request, tile.bn)) > GRID_Y) {
         return gpu_decline(&request.base,
                 "WEIGHT: %d rows of BN %d; at most %d times BN are handled", request.args.n,
                 tile.bn, GRID_Y);
     }
-    uint32_t prepared = 0;
-    if (expanded && !mm_halves_as_they_are(&request)) {
-        result = mm_prepare_halves(&request, &prepared);
+    uint32_t prepared[2] = {0, 0};
+    if (expanded) {
+        result = mm_prepare_weights(&request, prepared);
     }
     struct mm_halves halves = {0};
     if (result == KILN_RESULT_OK && !mm_activations_as_they_are(&request)) {
@@ -282,20 +322,41 @@ static int32_t plan_f16(void *instance, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
         struct kiln_plan *plan) {
     (void)instance;
-    return plan_gemm(problem, geometry, device, plan, false);
+    return plan_gemm(problem, geometry, device, plan, false, false);
 }
 
 static int32_t plan_f16_expand(void *instance, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
         struct kiln_plan *plan) {
     (void)instance;
-    return plan_gemm(problem, geometry, device, plan, true);
+    return plan_gemm(problem, geometry, device, plan, true, false);
 }
 
-static const char *const slots[] = {"matmul.*.prefill"};
+static int32_t plan_f16_expand_glu(void *instance, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan) {
+    (void)instance;
+    return plan_gemm(problem, geometry, device, plan, true, true);
+}
+
+const char *const mm_gemm_slots[1] = {"matmul.*.prefill"};
+const char *const mm_glu_follows[2] = {"matmul:ffn_up", "activation"};
 static const char *const in_formats[] = {"f16", "f32"};
 static const struct kiln_io in_io = GPU_IO(IN, in_formats);
 const struct kiln_io *const mm_gemm_ios[1] = {&in_io};
+// Of the activation: f16 for a product on tensor cores, which would round to it anyway.
+static const char *const out_formats[] = {"f16", "f32"};
+static const struct kiln_io up_in_io = {.struct_size = sizeof(struct kiln_io),
+        .op = 1,
+        .operand = KILN_OPERAND_IN,
+        .n_formats = GPU_COUNT(in_formats),
+        .formats = in_formats};
+static const struct kiln_io glu_out_io = {.struct_size = sizeof(struct kiln_io),
+        .op = 2,
+        .operand = KILN_OPERAND_OUT,
+        .n_formats = GPU_COUNT(out_formats),
+        .formats = out_formats};
+const struct kiln_io *const mm_glu_ios[3] = {&in_io, &up_in_io, &glu_out_io};
 
 static const struct kiln_kernel *const kernels_f16[] = {&mm_kernel_rows, &mm_kernel_f16};
 static const struct kiln_kernel *const kernels_expand[] = {
@@ -305,11 +366,11 @@ const struct kiln_variant mm_variant_f16 = {.struct_size = sizeof(struct kiln_va
         .devices = KILN_DEVICE_CUDA,
         .name = "f16",
         .help = "f16 tensor cores; weights dequantized on their way into shared memory",
-        .slots = slots,
+        .slots = mm_gemm_slots,
         .params = params_f16,
         .kernels = kernels_f16,
         .ios = mm_gemm_ios,
-        .n_slots = GPU_COUNT(slots),
+        .n_slots = GPU_COUNT(mm_gemm_slots),
         .n_params = GPU_COUNT(params_f16),
         .n_kernels = GPU_COUNT(kernels_f16),
         .n_ios = GPU_COUNT(mm_gemm_ios),
@@ -319,12 +380,29 @@ const struct kiln_variant mm_variant_f16_expand = {.struct_size = sizeof(struct 
         .devices = KILN_DEVICE_CUDA,
         .name = "f16_expand",
         .help = "f16 tensor cores; weights expanded to f16 when the model is loaded",
-        .slots = slots,
+        .slots = mm_gemm_slots,
         .params = params_expand,
         .kernels = kernels_expand,
         .ios = mm_gemm_ios,
-        .n_slots = GPU_COUNT(slots),
+        .n_slots = GPU_COUNT(mm_gemm_slots),
         .n_params = GPU_COUNT(params_expand),
         .n_kernels = GPU_COUNT(kernels_expand),
         .n_ios = GPU_COUNT(mm_gemm_ios),
         .plan = plan_f16_expand};
+
+const struct kiln_variant mm_variant_f16_expand_glu = {.struct_size = sizeof(struct kiln_variant),
+        .devices = KILN_DEVICE_CUDA,
+        .name = "f16_expand_glu",
+        .help = "as f16_expand, the products for gate and up and their activation in one launch",
+        .slots = mm_gemm_slots,
+        .follows = mm_glu_follows,
+        .role = "ffn_gate",
+        .params = params_expand,
+        .kernels = kernels_expand,
+        .ios = mm_glu_ios,
+        .n_slots = GPU_COUNT(mm_gemm_slots),
+        .n_follows = GPU_COUNT(mm_glu_follows),
+        .n_params = GPU_COUNT(params_expand),
+        .n_kernels = GPU_COUNT(kernels_expand),
+        .n_ios = GPU_COUNT(mm_glu_ios),
+        .plan = plan_f16_expand_glu};

@@ -5,9 +5,10 @@
 #include <string.h>
 
 static const struct kiln_variant *const variants[] = {&mm_variant_f16_expand, &mm_variant_f16_wgmma,
-        &mm_variant_f16, &mm_variant_mmq, &mm_variant_mmq_q6, &mm_variant_mmq_async,
-        &mm_variant_mmq_async_q6, &mm_variant_mmq_expand, &mm_variant_quantize, &mm_variant_gemv,
-        &mm_variant_gemv_simple, &mm_variant_gemv_q8, &mm_variant_norm_qkv, &mm_variant_norm_glu};
+        &mm_variant_f16, &mm_variant_f16_expand_glu, &mm_variant_f16_wgmma_glu, &mm_variant_mmq,
+        &mm_variant_mmq_q6, &mm_variant_mmq_async, &mm_variant_mmq_async_q6, &mm_variant_mmq_expand,
+        &mm_variant_quantize, &mm_variant_gemv, &mm_variant_gemv_simple, &mm_variant_gemv_q8,
+        &mm_variant_norm_qkv, &mm_variant_norm_glu};
 static const struct kiln_format *const formats[] = {&mm_format_q8};
 
 // How each variant keeps the operands of its products: by it `kiln gate parity` chooses the bound,

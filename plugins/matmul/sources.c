@@ -16,6 +16,7 @@ static const struct kiln_header *const headers[] = {
         HEADER("common/bulk.cuh", embed_bulk),
         HEADER("matmul/mm_args.cuh", embed_mm_args),
         HEADER("matmul/mm_out.cuh", embed_mm_out),
+        HEADER("matmul/mm_glu.cuh", embed_mm_glu),
         HEADER("common/q8.cuh", embed_q8),
         HEADER("matmul/mmq_mma.cuh", embed_mmq_mma),
         HEADER("matmul/mmq_weights.cuh", embed_mmq_weights),

@@ -1,5 +1,5 @@
-// wgmma: schema and plan of the variant on Hopper's own instructions, with weights expanded as for
-// f16_expand.
+// wgmma: schema and plans of f16_wgmma and f16_wgmma_glu, on Hopper's own instructions, with
+// weights expanded as for f16_expand.
 #include "gemm.h"
 
 #include <string.h>
@@ -79,27 +79,40 @@ static int32_t check_target(const struct gpu_request *request, const struct tile
     return KILN_RESULT_OK;
 }
 
+// Maps of the weights, which must live until the launch is submitted, and biases.
+static void add_weights(struct gpu_launch *launch, const struct mm_request *request,
+        const struct tile *tile, const uint32_t *prepared, struct kiln_tensor_map maps[2]) {
+    for (uint32_t op = 0; op < mm_weights(request); op++) {
+        uint32_t base = mm_halves_as_they_are(request, op) ? KILN_ARG_OPERAND : KILN_ARG_PREPARED;
+        maps[op] = make_map(
+                base, request->args.k_padded, request->args.n, mm_outputs_of(request, tile->bn));
+        gpu_launch_map(launch, op, KILN_OPERAND_WEIGHT, prepared[op], 0, &maps[op]);
+        gpu_launch_operand_of(launch, &request->base, op, KILN_OPERAND_BIAS);
+    }
+}
+
 static int32_t submit(const struct mm_request *request, const struct tile *tile,
-        const struct mm_halves *halves, uint32_t prepared) {
+        const struct mm_halves *halves, const uint32_t *prepared) {
     bool as_in = mm_activations_as_they_are(request);
-    bool as_weight = mm_halves_as_they_are(request);
-    int k_padded = request->args.k_padded;
-    struct kiln_tensor_map a = make_map(
-            as_in ? KILN_ARG_OPERAND : KILN_ARG_WORKSPACE, k_padded, request->args.rows, tile->bm);
-    struct kiln_tensor_map b = make_map(
-            as_weight ? KILN_ARG_OPERAND : KILN_ARG_PREPARED, k_padded, request->args.n, tile->bn);
+    struct kiln_tensor_map weights[2];
+    struct kiln_tensor_map in = make_map(as_in ? KILN_ARG_OPERAND : KILN_ARG_WORKSPACE,
+            request->args.k_padded, request->args.rows, tile->bm);
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "mm_wgmma", tile->threads);
-    gpu_launch_map(&launch, KILN_OPERAND_IN, halves->values, 0, &a);
+    gpu_launch_define(&launch, "MM_GLU", request->activation);
+    gpu_launch_map(&launch, 0, KILN_OPERAND_IN, halves->values, 0, &in);
     if (as_in) {
         gpu_launch_null(&launch);
     } else {
         gpu_launch_workspace(&launch, halves->scales, 0);
     }
-    gpu_launch_map(&launch, KILN_OPERAND_WEIGHT, prepared, 0, &b);
+    add_weights(&launch, request, tile, prepared, weights);
+    if (request->activation == 0) {
+        gpu_launch_operand(&launch, &request->base, KILN_OPERAND_RESIDUAL);
+    }
     mm_add_results(&launch, request);
     launch.record.grid[0] = (uint32_t)gpu_blocks(request->args.rows, tile->bm);
-    launch.record.grid[1] = (uint32_t)gpu_blocks(request->args.n, tile->bn);
+    launch.record.grid[1] = (uint32_t)gpu_blocks(request->args.n, mm_outputs_of(request, tile->bn));
     launch.record.shared_bytes = tile->shared_bytes;
     launch.record.sum_order = "matmul_f16:wgmma_k16";
     mm_count_work(&launch.record, request);
@@ -108,13 +121,11 @@ static int32_t submit(const struct mm_request *request, const struct tile *tile,
     return gpu_launch_submit(&launch, &request->base);
 }
 
-static int32_t plan_wgmma(void *instance, const struct kiln_problem *problem,
-        const struct kiln_geometry *geometry, const struct kiln_device *device,
-        struct kiln_plan *plan) {
-    (void)instance;
+static int32_t plan_gemm(const struct kiln_problem *problem, const struct kiln_geometry *geometry,
+        const struct kiln_device *device, struct kiln_plan *plan, bool glu) {
     struct mm_request request;
     struct tile tile;
-    int32_t result = mm_begin_gemm(&request, problem, geometry, device, plan);
+    int32_t result = mm_begin_gemm(&request, problem, geometry, device, plan, glu);
     if (result == KILN_RESULT_OK) {
         read_tile(&request.base, &tile);
         result = check_target(&request.base, &tile);
@@ -122,23 +133,34 @@ static int32_t plan_wgmma(void *instance, const struct kiln_problem *problem,
     if (result != KILN_RESULT_OK) {
         return result;
     }
-    if (gpu_blocks(request.args.n, tile.bn) > GRID_Y) {
+    if (gpu_blocks(request.args.n, mm_outputs_of(&request, tile.bn)) > GRID_Y) {
         return gpu_decline(&request.base,
                 "WEIGHT: %d rows of BN %d; at most %d times BN are handled", request.args.n,
                 tile.bn, GRID_Y);
     }
-    uint32_t prepared = 0;
+    uint32_t prepared[2] = {0, 0};
     struct mm_halves halves = {0};
-    if (!mm_halves_as_they_are(&request)) {
-        result = mm_prepare_halves(&request, &prepared);
-    }
+    result = mm_prepare_weights(&request, prepared);
     if (result == KILN_RESULT_OK && !mm_activations_as_they_are(&request)) {
         result = mm_rows_to_halves(&request, &halves);
     }
     return result == KILN_RESULT_OK ? submit(&request, &tile, &halves, prepared) : result;
 }
 
-static const char *const slots[] = {"matmul.*.prefill"};
+static int32_t plan_wgmma(void *instance, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan) {
+    (void)instance;
+    return plan_gemm(problem, geometry, device, plan, false);
+}
+
+static int32_t plan_wgmma_glu(void *instance, const struct kiln_problem *problem,
+        const struct kiln_geometry *geometry, const struct kiln_device *device,
+        struct kiln_plan *plan) {
+    (void)instance;
+    return plan_gemm(problem, geometry, device, plan, true);
+}
+
 static const struct kiln_kernel *const kernels[] = {
         &mm_kernel_rows, &mm_kernel_expand, &mm_kernel_wgmma};
 
@@ -146,12 +168,30 @@ const struct kiln_variant mm_variant_f16_wgmma = {.struct_size = sizeof(struct k
         .devices = KILN_DEVICE_CUDA,
         .name = "f16_wgmma",
         .help = "as f16_expand, by warpgroups and the copy engine; sm_90a alone",
-        .slots = slots,
+        .slots = mm_gemm_slots,
         .params = params,
         .kernels = kernels,
         .ios = mm_gemm_ios,
-        .n_slots = GPU_COUNT(slots),
+        .n_slots = GPU_COUNT(mm_gemm_slots),
         .n_params = GPU_COUNT(params),
         .n_kernels = GPU_COUNT(kernels),
         .n_ios = GPU_COUNT(mm_gemm_ios),
         .plan = plan_wgmma};
+
+const struct kiln_variant mm_variant_f16_wgmma_glu = {.struct_size = sizeof(struct kiln_variant),
+        .devices = KILN_DEVICE_CUDA,
+        .name = "f16_wgmma_glu",
+        .help = "as f16_wgmma, the products for gate and up and their activation in one launch; "
+                "sm_90a alone",
+        .slots = mm_gemm_slots,
+        .follows = mm_glu_follows,
+        .role = "ffn_gate",
+        .params = params,
+        .kernels = kernels,
+        .ios = mm_glu_ios,
+        .n_slots = GPU_COUNT(mm_gemm_slots),
+        .n_follows = GPU_COUNT(mm_glu_follows),
+        .n_params = GPU_COUNT(params),
+        .n_kernels = GPU_COUNT(kernels),
+        .n_ios = GPU_COUNT(mm_glu_ios),
+        .plan = plan_wgmma_glu};

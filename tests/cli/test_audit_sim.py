@@ -91,8 +91,10 @@ for names in slots.values():  # the formats that norm and activation can write a
     names.sort(key=lambda name: not name.startswith("mmq"))
 alone, hopper = ("argmax", "quantize"), "f16_wgmma"
 slots["matmul.q4_K.prefill"].remove(hopper)
+groups.remove(hopper + "_glu")
 # Those that take more ops than one, where the configuration binds none of these ops by itself; then the others.
-rounds = [([], ["norm", "rope_kv"])]
+rounds = [([], ["norm", "rope_kv"]),
+          ([("matmul.q4_K.prefill", "f16_expand_glu")], ["matmul.q4_K.prefill"])]
 for number in range(max(len(names) for names in slots.values())):
     sets = [(slot, names[number]) for slot, names in slots.items() if number < len(names) and slot not in alone]
     rounds.append((sets, [slot for slot, _ in sets]))

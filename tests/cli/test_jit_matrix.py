@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Every kernel that the default configuration binds compiles for every GPU generation, without spills; so do the
-int8 variants for prefill, which need the most registers.
+int8 variants for prefill, which need the most registers, and gate and up fused with either activation.
 
 usage: test_jit_matrix.py KILN; skipped (77) where there is no NVRTC. A kernel that a generation cannot run is
 a row that says why, and no failure. With KILN_TEST_LONG=1: every default of every variant, weight type and head
@@ -15,6 +15,9 @@ import tempfile
 kiln = sys.argv[1]
 TARGETS = "sm_75,sm_80,sm_86,sm_89,sm_90a,sm_100,sm_120,sm_121"
 INT8 = ["mmq", "mmq_async", "mmq_expand"]
+FUSED = ["--set", "matmul.*.prefill.variant=f16_expand", "--set", "matmul.*.prefill/glu.when=role=ffn_gate",
+         "--set", "matmul.*.prefill/glu.variant=f16_expand_glu"]
+GEMMA = os.path.join(os.path.dirname(__file__), "../golden/tiny/gemma3-q8_0-window32.gguf")
 
 
 def matrix(cache, *args, everywhere=False):
@@ -46,6 +49,12 @@ def check(cache):
         found = {(row["target"], row["slot"]) for row in compiled if row["kernel"] == "mm_mmq"}
         lacking = 1 if variant == "mmq_async" else 0  # sm_75 has no cp.async
         assert len(found) == 2 * (8 - lacking), "%s: only %s" % (variant, sorted(found))
+    for model in ([], ["-m", GEMMA]):  # silu, gelu_tanh
+        compiled = matrix(cache, "matmul.*.prefill", *FUSED, *model)
+        found = [row["target"] for row in compiled if row["variant"] == "f16_expand_glu" and row["kernel"] == "mm_f16"]
+        assert sorted(found) == sorted(TARGETS.split(",")), found
+        # What the fused launch writes is what the down product reads: no kernel makes f16 of it.
+        assert model or not [row for row in compiled if row["kernel"] == "mm_rows"], "f16 is made of f16"
     if os.environ.get("KILN_TEST_LONG"):
         matrix(cache, "--all")
 

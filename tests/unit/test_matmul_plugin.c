@@ -17,7 +17,8 @@ static const char *const targets[] = {
         "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120", "sm_121"};
 enum {
     N_TARGETS = sizeof(targets) / sizeof(targets[0]),
-    MAX_PARAMS = 16
+    MAX_PARAMS = 16,
+    GROUP = 3 // ops that a variant fills
 };
 static struct kiln_device_entry devices[N_TARGETS];
 static const struct kiln_plugin *matmul, *elementwise;
@@ -85,9 +86,9 @@ static int64_t value_of(
 
 // corner: a mixed-radix number that picks the least, the default or the largest of each parameter;
 // -1: defaults.
-static void make(struct made *made, const struct kiln_plugin *plugin,
-        const struct kiln_variant *variant, struct exec_op *op, const struct kiln_device *device,
-        int64_t corner) {
+static void make_ops(struct made *made, const struct kiln_plugin *plugin,
+        const struct kiln_variant *variant, struct exec_op *group, uint32_t n_ops,
+        const struct kiln_device *device, int64_t corner) {
     const char *names[MAX_PARAMS];
     *made = (struct made){.planned = NULL};
     assert_true(variant->n_params <= MAX_PARAMS);
@@ -100,16 +101,20 @@ static void make(struct made *made, const struct kiln_plugin *plugin,
         int64_t most = param->allowed != NULL ? param->allowed[param->n_allowed - 1] : param->max;
         made->values[i] = pick == 0 ? least : pick == 1 ? default_of(param, device) : most;
     }
-    for (uint32_t i = 0; i < op->op.n_operands; i++) {
-        op->list[i] = &op->tensors[i];
+    const struct kiln_op *ops[GROUP];
+    assert_true(n_ops <= GROUP);
+    for (uint32_t n = 0; n < n_ops; n++) {
+        for (uint32_t i = 0; i < group[n].op.n_operands; i++) {
+            group[n].list[i] = &group[n].tensors[i];
+        }
+        group[n].op.operands = group[n].list;
+        ops[n] = &group[n].op;
     }
-    op->op.operands = op->list;
-    const struct kiln_op *ops[] = {&op->op};
     struct kiln_problem problem = {.struct_size = sizeof(problem),
-            .phase = op->phase,
+            .phase = group->phase,
             .slot = "test",
             .ops = ops,
-            .n_ops = 1,
+            .n_ops = n_ops,
             .world = 1};
     struct kiln_geometry geometry = {.struct_size = sizeof(geometry),
             .n_values = variant->n_params,
@@ -117,6 +122,12 @@ static void make(struct made *made, const struct kiln_plugin *plugin,
             .values = made->values};
     made->status = kiln_plan_make(plugin, variant, NULL, &problem, &geometry, device,
             &made->outcome, &made->planned, &made->err);
+}
+
+static void make(struct made *made, const struct kiln_plugin *plugin,
+        const struct kiln_variant *variant, struct exec_op *op, const struct kiln_device *device,
+        int64_t corner) {
+    make_ops(made, plugin, variant, op, 1, device, corner);
 }
 
 static int64_t corners_of(const struct kiln_variant *variant) {
@@ -284,6 +295,127 @@ static void matmul_f16_wgmma_plans_every_corner_on_its_target_alone(void **state
         }
         kiln_planned_destroy(made.planned);
     }
+}
+
+// ---- gate, up and activation --------------------------------------------------------------------
+static void drop_operand(struct exec_op *op, uint32_t operand) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < op->op.n_operands; i++) {
+        if (op->tensors[i].operand != operand) {
+            op->tensors[n++] = op->tensors[i];
+        }
+    }
+    op->op.n_operands = n;
+}
+
+static struct kiln_tensor *operand_of(struct exec_op *op, uint32_t operand) {
+    for (uint32_t i = 0; i < op->op.n_operands; i++) {
+        if (op->tensors[i].operand == operand) {
+            return &op->tensors[i];
+        }
+    }
+    fail_msg("no operand %u", operand);
+    return op->tensors;
+}
+
+// Weights of one type for the gate, the next for UP.
+static void glu_ops(struct exec_op group[GROUP], int type, int64_t s, int64_t n, int64_t k) {
+    for (int i = 0; i < 2; i++) {
+        group[i] = matmul_op((type + i) % N_TYPES, s, n, k, KILN_PHASE_PREFILL);
+        drop_operand(&group[i], KILN_OPERAND_RESIDUAL);
+        operand_of(&group[i], KILN_OPERAND_OUT)->flags = KILN_TENSOR_INTERNAL;
+    }
+    group[2] = exec_op(KILN_OP_ACTIVATION, KILN_PHASE_PREFILL);
+    group[2].op.activation = KILN_ACTIVATION_GELU_TANH;
+    exec_f32(&group[2], KILN_OPERAND_GATE, n, s, NULL);
+    exec_f32(&group[2], KILN_OPERAND_UP, n, s, NULL);
+    exec_f32(&group[2], KILN_OPERAND_OUT, n, s, NULL);
+    exec_bound(&group[2], NULL);
+    set_alignment(&group[2], 32);
+}
+
+static void check_glu(const struct kiln_variant *variant, const struct made *made,
+        struct exec_op *group, int64_t s, int64_t n, int64_t k) {
+    const struct kiln_planned *planned = made->planned;
+    const struct kiln_launch *launch = &planned->launches[planned->n_launches - 1].record;
+    int wgmma = strcmp(variant->name, "f16_wgmma_glu") == 0;
+    int64_t bn = wgmma ? value_of(variant, made, "BN") : define_of(launch, "TILE_N");
+    uint32_t halves = 0; // weights that are f16 already
+    for (int i = 0; i < 2; i++) {
+        halves +=
+                operand_of(&group[i], KILN_OPERAND_WEIGHT)->dtype == KILN_DTYPE_F16 && k % 128 == 0;
+    }
+    assert_int_equal(planned->n_launches, 2);
+    assert_string_equal(planned->launches[0].record.kernel, "mm_rows");
+    assert_int_equal(planned->n_preparations, 2 - halves);
+    assert_int_equal(launch->grid[0], blocks(s, value_of(variant, made, "BM")));
+    assert_int_equal(launch->grid[1], blocks(n, bn / 2)); // half of the rows are UP's
+    assert_true(launch->flops == 4.0 * (double)s * (double)n * (double)k);
+    assert_true(launch->bytes_written == 4.0 * (double)s * (double)n);
+    assert_true(has_define(launch, "MM_GLU=2"));
+}
+
+static void check_glu_corners(const char *name, int64_t least) {
+    static const int64_t shapes[][3] = {{1, 1, 256}, {129, 33, 512}, {3325, 18944, 3584}};
+    const struct kiln_variant *variant = variant_of(matmul, name);
+    int64_t done = 0;
+    for (int t = 0; t < N_TARGETS; t++) {
+        for (int64_t corner = -1; corner < corners_of(variant); corner++) {
+            const int64_t *shape = shapes[(corner + 1) % 3];
+            struct exec_op group[GROUP];
+            struct made made;
+            glu_ops(group, (int)((corner + 1) % N_TYPES), shape[0], shape[1], shape[2]);
+            make_ops(&made, matmul, variant, group, GROUP, &devices[t].desc, corner);
+            assert_true(made.status == KILN_STATUS_OK || made.status == KILN_STATUS_DEVICE);
+            if (made.status == KILN_STATUS_OK && made.outcome == KILN_PLAN_DONE) {
+                check_glu(variant, &made, group, shape[0], shape[1], shape[2]);
+                done++;
+            } else {
+                assert_true(made.err.text[0] != '\0');
+            }
+            assert_true(corner >= 0 || strcmp(name, "f16_wgmma_glu") == 0 || made.planned);
+            kiln_planned_destroy(made.planned);
+        }
+    }
+    assert_true(done >= least);
+}
+
+static void matmul_glu_plans_every_corner(void **state) {
+    (void)state;
+    check_glu_corners("f16_expand_glu", 20);
+    check_glu_corners("f16_wgmma_glu", 10);
+}
+
+static void glu_refuses(struct exec_op group[GROUP], enum kiln_status status, const char *why) {
+    struct made made;
+    make_ops(&made, matmul, variant_of(matmul, "f16_expand_glu"), group, GROUP, &devices[1].desc,
+            -1);
+    assert_int_equal(made.status, status);
+    assert_true(status != KILN_STATUS_OK || made.outcome == KILN_PLAN_DECLINED);
+    if (!strstr(made.err.text, why)) {
+        fail_msg("'%s', not '%s'", made.err.text, why);
+    }
+}
+
+static void matmul_glu_refuses_with_reasons(void **state) {
+    (void)state;
+    struct exec_op group[GROUP];
+    glu_ops(group, 0, 5, 64, 256);
+    operand_of(&group[1], KILN_OPERAND_OUT)->flags = 0;
+    glu_refuses(group, KILN_STATUS_OK, "others read them too");
+    glu_ops(group, 0, 5, 64, 256);
+    group[2].op.activation = 9;
+    glu_refuses(group, KILN_STATUS_OK, "activation 9");
+    glu_ops(group, 0, 5, 64, 256);
+    group[0] = matmul_op(0, 5, 64, 256, KILN_PHASE_PREFILL); // with a residual
+    glu_refuses(group, KILN_STATUS_OK, "RESIDUAL");
+    glu_ops(group, 0, 5, 64, 256);
+    operand_of(&group[1], KILN_OPERAND_IN)->dtype = KILN_DTYPE_F16;
+    operand_of(&group[1], KILN_OPERAND_IN)->strides[0] = 2;
+    glu_refuses(group, KILN_STATUS_OK, "IN: that of the up product");
+    glu_ops(group, 0, 5, 64, 256);
+    group[1] = matmul_op(0, 5, 63, 256, KILN_PHASE_PREFILL);
+    glu_refuses(group, KILN_STATUS_FILE, "UP: 63 columns, GATE has 64");
 }
 
 static void matmul_defaults_fit_every_target(void **state) {
@@ -592,6 +724,8 @@ int main(void) {
             cmocka_unit_test(matmul_f16_plans_every_corner),
             cmocka_unit_test(matmul_f16_expand_plans_every_corner),
             cmocka_unit_test(matmul_f16_wgmma_plans_every_corner_on_its_target_alone),
+            cmocka_unit_test(matmul_glu_plans_every_corner),
+            cmocka_unit_test(matmul_glu_refuses_with_reasons),
             cmocka_unit_test(matmul_defaults_fit_every_target),
             cmocka_unit_test(matmul_gemv_covers_all_outputs),
             cmocka_unit_test(matmul_stream_fits_shared_memory),
