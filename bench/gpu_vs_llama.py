@@ -7,8 +7,9 @@
 llama-bench is one that was built with -DGGML_CUDA=ON; its int8 products are that build's default. It
 runs with flash attention at each of --llama-ub, and the best of them for each test is what kiln is
 held against. kiln runs as it is bound by itself ("default") and with all products of a prefill in
-`f16_expand` and in `mmq` (int8), the latter with activations quantized before every product ("mmq"),
-once for all of its readers ("mmq shared") and by what makes them (configs/gpu-int8.ini, "mmq fused").
+`f16_expand` (configs/gpu-f16-expand.ini) and in `mmq` (int8), the latter with activations quantized
+before every product ("mmq"), once for all of its readers ("mmq shared") and by what makes them
+(configs/gpu-int8.ini, "mmq fused").
 
 Each round starts every engine once, in an order that turns round from round to round, so that a card
 that warms up does not favour one; a figure is the median of the rounds. An engine warms up by itself
@@ -24,14 +25,15 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CONFIGS = os.path.join(ROOT, "configs")
 VARIANT = "matmul.*.prefill.variant="
 MMQ = ["--set", VARIANT + "mmq"]
 BINDINGS = {
     "default": [],
     "mmq": MMQ,
     "mmq shared": MMQ + ["--set", "quantize.variant=shared"],
-    "mmq fused": ["--config", os.path.join(ROOT, "configs", "gpu-int8.ini")],
-    "f16_expand": ["--set", VARIANT + "f16_expand"],
+    "mmq fused": ["--config", os.path.join(CONFIGS, "gpu-int8.ini")],
+    "f16_expand": ["--config", os.path.join(CONFIGS, "gpu-f16-expand.ini")],
 }
 BARRED = "mmq"
 

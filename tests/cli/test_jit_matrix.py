@@ -15,9 +15,9 @@ import tempfile
 kiln = sys.argv[1]
 TARGETS = "sm_75,sm_80,sm_86,sm_89,sm_90a,sm_100,sm_120,sm_121"
 INT8 = ["mmq", "mmq_async", "mmq_expand"]
-FUSED = ["--set", "matmul.*.prefill.variant=f16_expand", "--set", "matmul.*.prefill/glu.when=role=ffn_gate",
-         "--set", "matmul.*.prefill/glu.variant=f16_expand_glu"]
-GEMMA = os.path.join(os.path.dirname(__file__), "../golden/tiny/gemma3-q8_0-window32.gguf")
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FUSED = ["--config", os.path.join(TESTS, "../configs/gpu-f16-expand.ini")]
+GEMMA = os.path.join(TESTS, "golden/tiny/gemma3-q8_0-window32.gguf")
 
 
 def matrix(cache, *args, everywhere=False):
