@@ -263,7 +263,7 @@ def measured_cases():
 
 def real_cases(profiles):
     """What ncu of CUDA 13.0 wrote of launches on an H200: the pages say the same of the same launches."""
-    slot = ["matmul.q4_K.prefill", "--target", "h200"]
+    slot = ["matmul.q4_K.prefill", "--target", "h200", "--set", "matmul.q4_K.prefill.variant=f16_wgmma"]
     ncu = {}
     for page in "details", "raw":
         rows = kernels(*slot, "--ncu", os.path.join(profiles, "ncu_%s_h200.csv" % page), **NO_COMPILER)

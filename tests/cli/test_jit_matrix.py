@@ -44,6 +44,8 @@ def check(cache):
     compiled = matrix(cache, everywhere=True)
     assert {row["target"] for row in compiled} == set(TARGETS.split(",")), "a target has no kernel at all"
     assert len(compiled) >= 8 * 8, "only %d kernels" % len(compiled)
+    fused = {row["target"] for row in compiled if row["variant"] == "f16_wgmma_glu"}
+    assert fused == {"sm_90a"} and not [row for row in compiled if row["slot"] == "activation" and row["target"] in fused]
     for variant in INT8:
         compiled = matrix(cache, "matmul.*.prefill", "--set", "matmul.*.prefill.variant=" + variant)
         found = {(row["target"], row["slot"]) for row in compiled if row["kernel"] == "mm_mmq"}
