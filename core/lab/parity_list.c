@@ -250,7 +250,44 @@ static enum kiln_status add_types(struct kiln_parity *parity,
     return KILN_STATUS_OK;
 }
 
-// What the config binds to a slot: each binding that some call of it can get.
+// What the config binds to a call of the slot: a binding that fills further ops, then the one that
+// takes over where it declines. With a role those alone that the slot does not get without.
+static enum kiln_status add_binding(struct kiln_parity *parity,
+        const struct kiln_parity_params *params, const struct kiln_bind_query *query,
+        struct candidate *of, struct kiln_err *err) {
+    struct kiln_bind_query plain = *query;
+    plain.role = "";
+    for (unsigned skip = 0;; skip++) {
+        struct kiln_err none = {0};
+        const struct kiln_binding *without = NULL;
+        enum kiln_status status =
+                kiln_config_bind(params->config, query, skip, &of->binding, &none);
+        if (status == KILN_STATUS_CONFIG || !of->binding || !of->binding->variant) {
+            return KILN_STATUS_OK; // nothing that runs here
+        }
+        if (status == KILN_STATUS_OK && query->role[0]) {
+            status = kiln_config_bind(params->config, &plain, skip, &without, &none);
+            status = status == KILN_STATUS_CONFIG ? KILN_STATUS_OK : status;
+        }
+        if (status != KILN_STATUS_OK) {
+            return kiln_err_set(err, status, "%s", none.text);
+        }
+        if (of->binding == without) {
+            return KILN_STATUS_OK;
+        }
+        of->plugin = of->binding->plugin;
+        of->variant = of->binding->variant;
+        if ((!params->variant || strcmp(params->variant, of->variant->name) == 0) &&
+                (!of->follows || has_attention(of->variant))) {
+            KILN_TRY(add_types(parity, params, of, err));
+        }
+        if (of->variant->n_follows == 0 || query->role[0]) {
+            return KILN_STATUS_OK;
+        }
+    }
+}
+
+// What the config binds to a slot, and to the gate of an FFN, behind which a variant may take more.
 static enum kiln_status add_bound(struct kiln_parity *parity,
         const struct kiln_parity_params *params, const struct kiln_device *device,
         struct candidate *of, struct kiln_err *err) {
@@ -264,26 +301,12 @@ static enum kiln_status add_bound(struct kiln_parity *parity,
             .layer = 0,
             .phase = decode ? KILN_PHASE_DECODE : KILN_PHASE_PREFILL,
             .device = device};
-    for (unsigned skip = 0;; skip++) {
-        struct kiln_err none = {0};
-        enum kiln_status status =
-                kiln_config_bind(params->config, &query, skip, &of->binding, &none);
-        if (status == KILN_STATUS_CONFIG || !of->binding || !of->binding->variant) {
-            return KILN_STATUS_OK; // nothing that runs here
-        }
-        if (status != KILN_STATUS_OK) {
-            return kiln_err_set(err, status, "%s", none.text);
-        }
-        of->plugin = of->binding->plugin;
-        of->variant = of->binding->variant;
-        if ((!params->variant || strcmp(params->variant, of->variant->name) == 0) &&
-                (!of->follows || has_attention(of->variant))) {
-            KILN_TRY(add_types(parity, params, of, err));
-        }
-        if (of->variant->n_follows == 0) {
-            return KILN_STATUS_OK;
-        }
+    KILN_TRY(add_binding(parity, params, &query, of, err));
+    if (of->op != KILN_OP_MATMUL || decode) {
+        return KILN_STATUS_OK;
     }
+    query.role = "ffn_gate";
+    return add_binding(parity, params, &query, of, err);
 }
 
 static enum kiln_status add_all(struct kiln_parity *parity, const struct kiln_parity_params *params,

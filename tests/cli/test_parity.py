@@ -47,3 +47,13 @@ assert document["device"].startswith("sim:") and all(case["grade"] == "simulated
 if {"rope_kv", "attention.decode"} & set(slots):
     both = [case["case"] for case in cases if case["variant"] == "rope_splitkv"]
     assert len(both) == 15 and all(any("hd=%d " % size in case for case in both) for size in (64, 128, 256)), both
+# What is bound to the gate of an FFN beside the slot's own binding is judged, too, once each.
+if "matmul.q4_K.prefill" in slots:
+    config = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../configs/gpu-f16-expand.ini")
+    with tempfile.TemporaryDirectory() as cache:
+        result = subprocess.run([kiln, "gate", "parity", "matmul.q4_K.prefill", "--config", config, "--device", "sim",
+                                 "--json"], capture_output=True, text=True, timeout=300,
+                                env=dict(os.environ, KILN_CACHE_DIR=cache))
+    cases = [case["variant"] for case in json.loads(result.stdout)["cases"]]
+    assert result.returncode == 0, result.stderr
+    assert cases == ["f16_expand"] * 6 + ["f16_expand_glu"] * 6, cases
