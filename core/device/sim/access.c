@@ -116,6 +116,14 @@ const struct sim_op *kiln_sim_run_store(struct sim_warp *warp, const struct sim_
     return op + 1;
 }
 
+int kiln_sim_is_wanted(const struct sim_warp *warp, const struct sim_op *op, uint32_t byte) {
+    const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
+    uint32_t element = kiln_ptx_type_bits((enum kiln_ptx_type)insn->type) / 8;
+    // Checks look at words: elements that share one are all wanted.
+    return insn->op != KILN_PTX_OP_LD || insn->n_d <= 1 || element < 4 ||
+           warp->function->ptx->lists[insn->d + byte / element] != KILN_PTX_NONE;
+}
+
 // ---- Matrices -----------------------------------------------------------------------------------
 // Eight rows of eight 16-bit elements, transposed.
 static void transpose(u32 *to, const unsigned char *const row[8]) {

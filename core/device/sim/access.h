@@ -50,6 +50,10 @@ enum {
     SIM_SPACE_FAILED = -1
 };
 
+// Whether anybody wants that byte of each lane's access: compilers load four elements where three
+// are used, and what nobody looks at is no access.
+int kiln_sim_is_wanted(const struct sim_warp *warp, const struct sim_op *op, uint32_t byte);
+
 // What checks and counters want to know of (watch_global.c, watch_shared.c, count.c).
 void kiln_sim_watch_global(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);

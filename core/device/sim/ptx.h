@@ -182,7 +182,7 @@ enum kiln_ptx_flag {
     X(SHL) X(SHR) /* b: 32 bits, clamped; SHR of a signed type fills with the sign */ \
     X(SHF)       /* funnel: sub 0 l.clamp, 1 l.wrap, 2 r.clamp, 3 r.wrap; a low, b high, c by */ \
     /* -- memory; space; [a + imm]; type a single element -- */ \
-    X(LD)        /* list d (n_d 1, 2, 4, 8) */ \
+    X(LD)        /* list d (n_d 1, 2, 4, 8); NONE: of a vector, what nobody reads */ \
     X(ST)        /* list b (n_b): the values; b_bytes of each register */ \
     X(PREFETCH)  /* touches nothing */ \
     X(ATOM)      /* d (NONE for red) = old; b, c: operands; sub: enum kiln_ptx_atom; n_d, n_b > 1: \

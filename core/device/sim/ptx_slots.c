@@ -57,6 +57,33 @@ static void visit(
     visit_one(&insn->d2, 1, fn, arg);
 }
 
+// ---- What nobody reads --------------------------------------------------------------------------
+
+static void mark_read(void *arg, uint32_t *operand, int is_dest) {
+    unsigned char *is_read = arg;
+    is_read[*operand] |= !is_dest;
+}
+
+// Elements of a vector that nobody reads go nowhere.
+static int drop_unread(struct kiln_ptx_function *function, uint32_t n_regs) {
+    unsigned char *is_read = kiln_calloc((size_t)n_regs + 1, 1);
+    if (!is_read) {
+        return -1;
+    }
+    for (uint32_t i = 0; i < function->n_insns; i++) {
+        visit(function, &function->insns[i], mark_read, is_read);
+    }
+    for (uint32_t i = 0; i < function->n_insns; i++) {
+        const struct kiln_ptx_insn *insn = &function->insns[i];
+        for (uint32_t k = 0; insn->op == KILN_PTX_OP_LD && insn->n_d > 1 && k < insn->n_d; k++) {
+            uint32_t *to = &function->lists[insn->d + k];
+            *to = *to == KILN_PTX_NONE || is_read[*to] ? *to : KILN_PTX_NONE;
+        }
+    }
+    kiln_free(is_read);
+    return 0;
+}
+
 // ---- Live ranges --------------------------------------------------------------------------------
 
 struct live {
@@ -289,7 +316,8 @@ enum kiln_status ptx_slots(struct kiln_ptx_function *function, const struct ptx_
             .function = function, .flow = flow, .n_regs = n_regs, .words = (n_regs + 63) / 64};
     struct places places = {0};
     uint32_t n_positions = 2 * function->n_insns + 2;
-    int failed = live_make(&live, n_regs) != 0 || places_make(&places, n_regs, n_positions) != 0;
+    int failed = drop_unread(function, n_regs) != 0 || live_make(&live, n_regs) != 0 ||
+                 places_make(&places, n_regs, n_positions) != 0;
     if (!failed) {
         if (live.words > 0) {
             find_ranges(&live);

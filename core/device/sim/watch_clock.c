@@ -15,13 +15,16 @@ struct look { // at cells, by one lane
     int lane, kind;
     int engine;         // it is the copy engine, for that lane
     uint32_t who, time; // as cells keep a write
-    uint32_t at, bytes; // where lane 0 begins and what each has, of a contiguous access; or 0
+    uint32_t at;        // where the lane begins; lane 0 of a contiguous access
+    uint32_t bytes;     // what each lane has of a contiguous access; or 0
     int told;           // a finding of each kind once a lane is enough
 };
 
 static void tell(struct look *look, enum kiln_sim_check check, uint32_t byte, const char *what,
         uint32_t other) {
-    if (look->told & 1 << check || !kiln_sim_checks(look->warp, check)) {
+    uint32_t into = byte - look->at;
+    if (look->told & 1 << check || !kiln_sim_checks(look->warp, check) ||
+            !kiln_sim_is_wanted(look->warp, look->op, look->bytes ? into % look->bytes : into)) {
         return;
     }
     look->told |= 1 << check;
@@ -197,6 +200,7 @@ void kiln_sim_clock_access(
     for (uint32_t mask = access->mask; mask; mask &= mask - 1) {
         look.lane = __builtin_ctz(mask);
         uint32_t at = (uint32_t)access->at[look.lane];
+        look.at = at;
         if (at != last || writes) {
             look_at_range(&look, at, access->bytes);
         }

@@ -24,6 +24,17 @@ static int all_written(const unsigned char *written, uint64_t bytes) {
     return memchr(written, 0, bytes) == NULL;
 }
 
+// Of one lane's bytes, those that somebody wants.
+static int all_wanted_written(const struct sim_warp *warp, const struct sim_op *op,
+        const unsigned char *written, uint32_t bytes) {
+    for (uint32_t i = 0; i < bytes; i++) {
+        if (!written[i] && kiln_sim_is_wanted(warp, op, i)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 // Bytes of one lane, or of all lanes of a contiguous access.
 static void look_at_range(struct sim_warp *warp, const struct sim_op *op,
         const struct sim_access *access, const struct sim_allocation *a, int lane, uint64_t bytes) {
@@ -38,7 +49,9 @@ static void look_at_range(struct sim_warp *warp, const struct sim_op *op,
             }
             return;
         }
-        note_unwritten(warp, op, lane, access->at[lane], access->bytes);
+        if (!all_wanted_written(warp, op, written, access->bytes)) {
+            note_unwritten(warp, op, lane, access->at[lane], access->bytes);
+        }
     }
     if (access->kind & SIM_WRITES) {
         memset(written, 1, bytes);

@@ -692,3 +692,31 @@ KERNEL(barrier_bytes_good) {
     __syncthreads();
     ARRIVE(empty);
 }
+
+// ---- Vectors ------------------------------------------------------------------------------------
+#define LOAD_FOUR(v) \
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" \
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) \
+                 : "r"(shared_at(row)) \
+                 : "memory")
+
+KERNEL(fourth_bad) {
+    BEGIN(128);
+    if (threadIdx.x < 3) {
+        row[threadIdx.x] = in[AT];
+    }
+    __syncthreads();
+    float4 four;
+    LOAD_FOUR(four); // fault: uninit-shared
+    out[AT] = four.x + four.y + four.z + four.w;
+}
+KERNEL(fourth_good) { // compilers make a load of four of three
+    BEGIN(128);
+    if (threadIdx.x < 3) {
+        row[threadIdx.x] = in[AT];
+    }
+    __syncthreads();
+    float4 four;
+    LOAD_FOUR(four);
+    out[AT] = four.x + four.y + four.z;
+}
