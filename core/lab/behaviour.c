@@ -78,7 +78,10 @@ static struct kiln_shape small_shape(
     for (uint32_t i = 0; i < problem->n_ops;
             i++) { // a norm's own weight is f32 and asked of nobody
         if (problem->ops[i]->kind == KILN_OP_MATMUL) {
+            const struct kiln_tensor *weight = kiln_op_tensor(problem->ops[i], KILN_OPERAND_WEIGHT);
             shape.weight_dtype = dtype_of(problem->ops[i], KILN_OPERAND_WEIGHT);
+            // Kernels of one row are made for their columns, and take another way for short ones.
+            shape.k = decode ? weight->dims[0] : shape.k;
             break;
         }
     }

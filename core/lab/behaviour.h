@@ -1,6 +1,7 @@
 // behaviour: what the kernels of an audit do, counted on the simulator: each op runs once, alone,
 // at a small problem of the same geometry, and its kernels' accesses, barriers and tensor-core
-// operations are counted by source line. Grade: simulated.
+// operations are counted by source line. Grade: simulated. Products of one row have the audited
+// op's columns: their kernels are compiled for these.
 //
 // What depends on the size of the problem alone (blocks, bytes) is not here: the plan says it.
 #ifndef KILN_LAB_BEHAVIOUR_H

@@ -301,6 +301,10 @@ def simulated_cases():
     bare = kernels(*slot, *sets("attention.prefill", variant="fap2", FA_TQ=64, FA_TKV=32, FA_KPAD=0))
     ways = [b["ways"] for b in bare[0]["banks"] if b["grade"] == "simulated" and "ldmatrix" in b["opcode"]]
     check("simulated: rows without padding are 8-way", ways and max(ways) == 8, bare)
+    rows = kernels("matmul.q4_K.decode", "--target", "h200", "--simulate")
+    check("simulated: kernels of one row at their own columns, by the copy engine",
+          {row["simulated"]["problem"] for row in rows} == {"m=1 n=256 k=3584 q4_K", "m=1 n=256 k=18944 q4_K"} and
+          all(row["simulated"]["faults"] == 0 and row["simulated"]["smem_used"] == row["smem_requested"] for row in rows), rows)
     text = run("audit", *slot).stdout
     check("simulated: in words", "[simulated] at m=130" in text and "barriers a block" in text, text)
 

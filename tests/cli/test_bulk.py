@@ -52,8 +52,8 @@ def op(slot, shape, *more):
 def shapes():
     """Rows that begin and end anywhere, a last tile that is not full, a last unit that is no whole one."""
     for slot, shape in (("matmul.q4_K.decode", "m=2,n=257,k=4352"), ("matmul.q6_K.decode", "m=1,n=257,k=4352"),
-                        ("matmul.q8_0.decode", "m=1,n=300,k=4384"), ("matmul.q4_0.decode", "m=1,n=1,k=2336")):
-        sim, result = op(slot, shape)
+                        ("matmul.q8_0.decode", "m=1,n=300,k=4384"), ("matmul.q4_0.decode", "m=1,n=1,k=2336"), ("norm", "m=1,n=256,k=3584")):
+        sim, result = op(slot, shape, "--set", "norm.variant=norm_glu")
         total = sim["kernels"][0]["total"] if sim["kernels"] else {}
         check("%s %s: nothing is found" % (slot, shape), sim["faults"] == 0 and not sim["findings"], result.stdout + result.stderr)
         check("... and the copy engine was there", total.get("bulk_copies", 0) > 0 and total["mbarriers"] > 0 and
