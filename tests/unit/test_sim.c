@@ -236,15 +236,58 @@ static void sim_knows_checks_by_name(void **state) {
     assert_non_null(strstr(err.text, "'rase'"));
 }
 
+// Two turns of a ring: what comes out, and what was counted.
+static void sim_counts_bulk_copies_and_mbarriers(void **state) {
+    (void)state;
+    struct kiln_err err = {0};
+    struct kiln_sim_report *report = NULL;
+    float result[N];
+    const struct kiln_sim_kernel_counts *kernels = NULL;
+    assert_int_equal(kiln_sim_report_create(&report, &err), KILN_STATUS_OK);
+    assert_int_equal(
+            run("no_empty_good", KILN_SIM_CHECK_ALL, 1, result, report, &err), KILN_STATUS_OK);
+    for (int i = 0; i < N; i++) { // the first warp of a block has copies made
+        assert_true(i % 128 < 32 || result[i] == (float)(i / 128 * 128 + 128 - i % 128));
+    }
+    assert_int_equal(kiln_sim_kernels(report, &kernels), 1);
+    const struct kiln_sim_counts *c = &kernels[0].total;
+    assert_int_equal(c->bulk_copies, 2 * 2);
+    assert_int_equal(c->bulk_bytes, 2 * 2 * 512);
+    assert_int_equal(c->bulk_sectors, 2 * 2 * 512 / 32);
+    assert_int_equal(c->global_loads, 0);
+    // Two made; in each turn a wait and the bytes expected, and of three warps a wait, an arrival.
+    assert_int_equal(c->mbarriers, 2 * (2 + 2 * (2 + 3 * 2)));
+    kiln_sim_report_destroy(report);
+}
+
+static void sim_ends_a_launch_at_a_bad_mbarrier_with_checks_off(void **state) {
+    (void)state;
+    const struct {
+        const char *kernel, *says;
+    } cases[] = {{"not_made_bad", "nobody made it one"}, {"too_many_arrive_bad", "65 arrivals"},
+            {"bytes_missing_bad", "lacks 0 of 1 arrivals and 16 bytes"},
+            {"bulk_past_bad", "past the end of 'in'"}, {"bulk_odd_size_bad", "multiples of 16"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct kiln_err err = {0};
+        assert_int_equal(run(cases[i].kernel, 0, 1, NULL, NULL, &err), KILN_STATUS_DEVICE);
+        assert_non_null(strstr(err.text, "faults_bulk.cu:"));
+        if (!strstr(err.text, cases[i].says)) {
+            fail_msg("%s: %s", cases[i].kernel, err.text);
+        }
+    }
+}
+
 // Usage: test_sim [faults_bulk]
 int main(int argc, char **argv) {
-    const struct CMUnitTest of_others[] = {
+    const struct CMUnitTest of_bulk[] = {
             cmocka_unit_test(sim_finds_every_planted_fault_on_its_line),
             cmocka_unit_test(sim_is_silent_about_mended_kernels),
+            cmocka_unit_test(sim_counts_bulk_copies_and_mbarriers),
+            cmocka_unit_test(sim_ends_a_launch_at_a_bad_mbarrier_with_checks_off),
     };
     if (argc > 1) {
         golden = argv[1];
-        return cmocka_run_group_tests(of_others, open_module, close_module);
+        return cmocka_run_group_tests(of_bulk, open_module, close_module);
     }
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(sim_finds_every_planted_fault_on_its_line),

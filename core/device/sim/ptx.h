@@ -87,6 +87,7 @@ enum kiln_ptx_sreg {
     KILN_PTX_CLOCK, KILN_PTX_CLOCK_HI, KILN_PTX_CLOCK64, KILN_PTX_GLOBALTIMER,
     KILN_PTX_GLOBALTIMER_LO, KILN_PTX_GLOBALTIMER_HI,
     KILN_PTX_TOTAL_SMEM, KILN_PTX_DYNAMIC_SMEM, // bytes a block
+    KILN_PTX_CLUSTER_CTAID, KILN_PTX_CLUSTER_NCTAID, // in each direction, and the rank and size
 };
 
 // Flags of an instruction.

@@ -49,6 +49,21 @@ int ptx_sreg_of(struct ptx_name name, enum kiln_ptx_sreg *sreg) {
             {"%globaltimer_hi", KILN_PTX_GLOBALTIMER_HI},
             {"%total_smem_size", KILN_PTX_TOTAL_SMEM},
             {"%dynamic_smem_size", KILN_PTX_DYNAMIC_SMEM},
+            // A launch without clusters: each block is one.
+            {"%clusterid.x", KILN_PTX_CTAID_X},
+            {"%clusterid.y", KILN_PTX_CTAID_Y},
+            {"%clusterid.z", KILN_PTX_CTAID_Z},
+            {"%nclusterid.x", KILN_PTX_NCTAID_X},
+            {"%nclusterid.y", KILN_PTX_NCTAID_Y},
+            {"%nclusterid.z", KILN_PTX_NCTAID_Z},
+            {"%cluster_ctaid.x", KILN_PTX_CLUSTER_CTAID},
+            {"%cluster_nctaid.x", KILN_PTX_CLUSTER_NCTAID},
+            {"%cluster_ctaid.y", KILN_PTX_CLUSTER_CTAID},
+            {"%cluster_nctaid.y", KILN_PTX_CLUSTER_NCTAID},
+            {"%cluster_ctaid.z", KILN_PTX_CLUSTER_CTAID},
+            {"%cluster_nctaid.z", KILN_PTX_CLUSTER_NCTAID},
+            {"%cluster_ctarank", KILN_PTX_CLUSTER_CTAID},
+            {"%cluster_nctarank", KILN_PTX_CLUSTER_NCTAID},
     };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (ptx_same(name, known[i].name)) {

@@ -71,8 +71,10 @@ static uint64_t special(const struct sim_warp *warp, int reg, int lane) {
         return SIM_WARPS;
     case KILN_PTX_SMID:
     case KILN_PTX_GRIDID:
+    case KILN_PTX_CLUSTER_CTAID:
         return 0;
     case KILN_PTX_NSMID:
+    case KILN_PTX_CLUSTER_NCTAID:
         return 1;
     case KILN_PTX_LANEMASK_EQ:
         return 1u << lane;

@@ -720,3 +720,121 @@ KERNEL(fourth_good) { // compilers make a load of four of three
     LOAD_FOUR(four);
     out[AT] = four.x + four.y + four.z;
 }
+
+// ---- Other forms --------------------------------------------------------------------------------
+// A state in place of a parity, by generic addresses.
+#define ARRIVE_STATE(state, b) \
+    asm volatile("mbarrier.arrive.b64 %0, [%1];" : "=l"(state) : "l"(&b) : "memory")
+#define TEST_STATE(done, state, b) \
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" \
+                 : "=r"(done) \
+                 : "l"(&b), "l"(state) \
+                 : "memory")
+
+KERNEL(state_bad) {
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    unsigned long long state;
+    unsigned done;
+    ARRIVE_STATE(state, empty);
+    TEST_STATE(done, state, empty);
+    out[AT] = row[MIRRORED] + done; // fault: race
+}
+KERNEL(state_good) {
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    unsigned long long state;
+    unsigned done;
+    ARRIVE_STATE(state, empty);
+    do {
+        TEST_STATE(done, state, empty);
+    } while (!done);
+    out[AT] = row[MIRRORED] + done;
+}
+KERNEL(dropped_bad) { // a quarter leaves: then three are enough, and three are needed
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    if (threadIdx.x < 32) {
+        asm volatile("mbarrier.arrive_drop.shared::cta.b64 _, [%0];"
+                     :
+                     : "r"(shared_at(&empty))
+                     : "memory");
+        out[AT] = 0;
+        return;
+    }
+    ARRIVE(empty);
+    WAIT(empty, 0);
+    if (threadIdx.x < 96) {
+        ARRIVE(empty);
+    }
+    WAIT(empty, 1); // fault: deadlock
+    out[AT] = row[MIRRORED];
+}
+KERNEL(dropped_good) {
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    if (threadIdx.x < 32) {
+        asm volatile("mbarrier.arrive_drop.shared::cta.b64 _, [%0];"
+                     :
+                     : "r"(shared_at(&empty))
+                     : "memory");
+        out[AT] = 0;
+        return;
+    }
+    ARRIVE(empty);
+    WAIT(empty, 0);
+    ARRIVE(empty);
+    WAIT(empty, 1);
+    out[AT] = row[MIRRORED];
+}
+#define ARRIVE_WITHIN(state, b) \
+    asm volatile("mbarrier.arrive.noComplete.shared::cta.b64 %0, [%1], 1;" \
+                 : "=l"(state) \
+                 : "r"(shared_at(&b)) \
+                 : "memory")
+KERNEL(no_phase_bad) {
+    BEGIN(128);
+    row[threadIdx.x] = in[AT];
+    unsigned long long state;
+    ARRIVE_WITHIN(state, empty); // fault: mbarrier
+    out[AT] = row[threadIdx.x] + (state ? 0 : 1);
+}
+KERNEL(no_phase_good) {
+    BEGIN(129);
+    row[threadIdx.x] = in[AT];
+    unsigned long long state;
+    ARRIVE_WITHIN(state, empty);
+    out[AT] = row[threadIdx.x] + (state ? 0 : 1);
+}
+// A wait under a guard.
+KERNEL(guarded_bad) {
+    BEGIN(1);
+    BRING(512);
+    asm volatile("{\n.reg .pred p, q;\nsetp.lt.s32 p, %0, 32;\nsetp.eq.s32 q, 0, 0;\nagain:\n"
+                 "@p mbarrier.try_wait.parity.shared::cta.b64 q, [%1], 0;\n@!q bra again;\n}"
+                 :
+                 : "r"((int)threadIdx.x), "r"(shared_at(&full))
+                 : "memory");
+    out[AT] = row[MIRRORED]; // fault: async
+}
+KERNEL(guarded_good) {
+    BEGIN(1);
+    BRING(512);
+    asm volatile("{\n.reg .pred p, q;\nsetp.lt.s32 p, %0, 128;\nsetp.eq.s32 q, 0, 0;\nagain:\n"
+                 "@p mbarrier.try_wait.parity.shared::cta.b64 q, [%1], 0;\n@!q bra again;\n}"
+                 :
+                 : "r"((int)threadIdx.x), "r"(shared_at(&full))
+                 : "memory");
+    out[AT] = row[MIRRORED];
+}
+// A launch without clusters is one of clusters of a block.
+KERNEL(cluster_bad) {
+    unsigned rank, size;
+    asm("mov.u32 %0, %%cluster_ctarank;\nmov.u32 %1, %%cluster_nctarank;" : "=r"(rank), "=r"(size));
+    out[AT + (rank == 0 && size == 1 ? 256 : 0)] = in[AT]; // fault: bounds
+}
+KERNEL(cluster_good) {
+    unsigned rank, id;
+    asm("mov.u32 %0, %%cluster_ctarank;\nmov.u32 %1, %%clusterid.x;" : "=r"(rank), "=r"(id));
+    out[rank * 256 + id * 128 + threadIdx.x] = in[AT];
+}
