@@ -260,6 +260,21 @@ static void sim_counts_bulk_copies_and_mbarriers(void **state) {
     kiln_sim_report_destroy(report);
 }
 
+static void sim_tells_why_a_block_stands_once(void **state) {
+    (void)state;
+    struct kiln_err err = {0};
+    struct kiln_sim_report *report = NULL;
+    const struct kiln_sim_finding *found = NULL;
+    assert_int_equal(kiln_sim_report_create(&report, &err), KILN_STATUS_OK);
+    assert_int_equal(
+            run("nothing_expected_bad", KILN_SIM_CHECK_ALL, 1, NULL, report, &err), KILN_STATUS_OK);
+    assert_int_equal(kiln_sim_findings(report, &found), 1);
+    assert_int_equal(found[0].check, KILN_SIM_CHECK_DEADLOCK);
+    assert_int_equal(found[0].count, 2); // blocks
+    assert_non_null(strstr(found[0].text, "lacks 0 of 1 arrivals and -512 bytes"));
+    kiln_sim_report_destroy(report);
+}
+
 static void sim_ends_a_launch_at_a_bad_mbarrier_with_checks_off(void **state) {
     (void)state;
     const struct {
@@ -283,6 +298,7 @@ int main(int argc, char **argv) {
             cmocka_unit_test(sim_finds_every_planted_fault_on_its_line),
             cmocka_unit_test(sim_is_silent_about_mended_kernels),
             cmocka_unit_test(sim_counts_bulk_copies_and_mbarriers),
+            cmocka_unit_test(sim_tells_why_a_block_stands_once),
             cmocka_unit_test(sim_ends_a_launch_at_a_bad_mbarrier_with_checks_off),
     };
     if (argc > 1) {

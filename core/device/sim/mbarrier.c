@@ -276,6 +276,11 @@ void kiln_sim_mbarrier_stuck(struct sim_warp *warp, uint32_t n_waiting) {
 }
 
 void kiln_sim_mbarriers_end(struct sim_block *block) {
+    for (uint32_t w = 0; w < block->n_warps; w++) {
+        if (block->warps[w].stop != SIM_EXITED) {
+            return; // what stopped it has been told, and what is left follows from that
+        }
+    }
     for (uint32_t i = 0; i < block->n_mbarriers; i++) {
         const struct sim_mbarrier *barrier = &block->mbarriers[i];
         struct sim_warp *warp = &block->warps[0];

@@ -17,7 +17,7 @@ int kiln_sim_mbarrier_bytes(struct sim_warp *warp, const struct sim_op *op, int 
 int kiln_sim_may_go_on(const struct sim_warp *warp);
 // No warp of the block can go on, n_waiting of them wait for phases, `warp` is the first.
 void kiln_sim_mbarrier_stuck(struct sim_warp *warp, uint32_t n_waiting);
-// The block has ended: bytes that were never expected are a finding.
+// The block is over: where all its warps have ended, bytes that nobody expected are a finding.
 void kiln_sim_mbarriers_end(struct sim_block *block);
 
 #endif

@@ -206,6 +206,24 @@ KERNEL(bytes_missing_good) {
     WAIT(full, 0);
     out[AT] = row[MIRRORED];
 }
+KERNEL(nothing_expected_bad) { // told once: bytes too many are why it stands
+    BEGIN(128);
+    if (FIRST) {
+        COPY(row, HERE, 512, full);
+        ARRIVE(full);
+    }
+    WAIT(full, 0); // fault: deadlock
+    out[AT] = row[MIRRORED];
+}
+KERNEL(nothing_expected_good) {
+    BEGIN(128);
+    if (FIRST) {
+        COPY(row, HERE, 512, full);
+        EXPECT(full, 512);
+    }
+    WAIT(full, 0);
+    out[AT] = row[MIRRORED];
+}
 KERNEL(arrival_missing_bad) {
     BEGIN(128);
     BRING(512);
