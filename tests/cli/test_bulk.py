@@ -52,7 +52,8 @@ def op(slot, shape, *more):
 def shapes():
     """Rows that begin and end anywhere, a last tile that is not full, a last unit that is no whole one."""
     for slot, shape in (("matmul.q4_K.decode", "m=2,n=257,k=4352"), ("matmul.q6_K.decode", "m=1,n=257,k=4352"),
-                        ("matmul.q8_0.decode", "m=1,n=300,k=4384"), ("matmul.q4_0.decode", "m=1,n=1,k=2336"), ("norm", "m=1,n=256,k=3584")):
+                        ("matmul.q8_0.decode", "m=1,n=300,k=4384"), ("matmul.q4_0.decode", "m=1,n=1,k=2336"),
+                        ("norm", "m=1,n=256,k=3584")):
         sim, result = op(slot, shape, "--set", "norm.variant=norm_glu")
         total = sim["kernels"][0]["total"] if sim["kernels"] else {}
         check("%s %s: nothing is found" % (slot, shape), sim["faults"] == 0 and not sim["findings"], result.stdout + result.stderr)
@@ -77,7 +78,8 @@ def edited(name, edits):
         file.write(kernel.replace('"matmul/mv_bulk.cuh"', '"my_bulk.cuh"'))
     path = os.path.join(name, "my.ini")
     with open(path, "w", encoding="utf-8") as file:
-        file.write("[matmul.*.decode]\nvariant = gemv\nsource = ./mm_stream.cu\nGEMV_BULK = 2\n")
+        for slot, variant in (("matmul.*.decode", "gemv"), ("norm", "norm_qkv")):
+            file.write("[%s]\nvariant = %s\nsource = ./mm_stream.cu\nGEMV_BULK = 2\n" % (slot, variant))
     return path
 
 
@@ -87,25 +89,30 @@ ARRIVE = """                if (ptx_lane() == 0) {
                     bulk_arrive(ring.empty + (unsigned)(at.stage * 8));
                 }
 """
+SHORT = ("matmul.q4_K.decode", "m=1,n=2400,k=4352")
+# Three matrices, whose last rows end anywhere; stages in which one ends are used again.
+THREE = ("norm", "m=1,n=5001,k=2560,weight=q6_K")
 # What is changed, how, and what is found; sim runs the warps that read before the one that copies.
 FAULTS = (
-    ("nothing", [], set()),
-    ("no wait for the copies", [(WAIT_FULL, "")], {"uninit-shared"}),
-    ("no wait for those who read", [(WAIT_EMPTY, "")], {"deadlock"}),
-    ("nobody says that it has read", [(ARRIVE, "")], {"deadlock"}),
-    ("said before it is read", [(ARRIVE, ""), (WAIT_FULL, WAIT_FULL + ARRIVE)], {"race"}),
-    ("sums joined too soon", [("bulk_sync_some(1, MV_THREADS);", "")], {"race"}),
-    ("another warp's activations", [("unit < MV_UNITS ? unit : unit - MV_CHUNK", "min(unit, MV_UNITS - 1)")], {"race"}),
-    ("barriers not shown to the copy engine", [("bulk_barriers_begun();", "")], {"mbarrier"}),
-    ("more bytes expected than come", [("(barrier, (unsigned)all)", "(barrier, (unsigned)all + 16)")], {"deadlock"}),
+    (SHORT, "nothing", [], set()),
+    (SHORT, "no wait for the copies", [(WAIT_FULL, "")], {"uninit-shared"}),
+    (SHORT, "no wait for those who read", [(WAIT_EMPTY, "")], {"deadlock"}),
+    (SHORT, "nobody says that it has read", [(ARRIVE, "")], {"deadlock"}),
+    (SHORT, "said before it is read", [(ARRIVE, ""), (WAIT_FULL, WAIT_FULL + ARRIVE)], {"race"}),
+    (SHORT, "sums joined too soon", [("bulk_sync_some(1, MV_THREADS);", "")], {"race"}),
+    (SHORT, "another warp's activations", [("unit < MV_UNITS ? unit : unit - MV_CHUNK", "min(unit, MV_UNITS - 1)")], {"race"}),
+    (SHORT, "barriers not shown to the copy engine", [("bulk_barriers_begun();", "")], {"mbarrier"}),
+    (SHORT, "more bytes expected than come", [("(barrier, (unsigned)all)", "(barrier, (unsigned)all + 16)")], {"deadlock"}),
+    (THREE, "nothing", [], set()),
+    (THREE, "a lane's writes not shown to the copy engine", [("            bulk_written();", "")], {"race"}),
 )
 
 
 def faults():
-    for number, (what, edits, kinds) in enumerate(FAULTS):
-        sim, result = op("matmul.q4_K.decode", "m=1,n=2400,k=4352", "--config", edited("edit%d" % number, edits))
+    for number, (which, what, edits, kinds) in enumerate(FAULTS):
+        sim, result = op(*which, "--config", edited("edit%d" % number, edits))
         found = {finding["check"] for finding in sim["findings"] if not finding["advice"]}
-        check("changed: %s; found: %s" % (what, ", ".join(sorted(found))),
+        check("%s, changed: %s; found: %s" % (which[0], what, ", ".join(sorted(found))),
               found >= kinds and bool(found) == bool(kinds) and bool(sim["kernels"]), result.stderr)
 
 
