@@ -91,14 +91,16 @@ uint32_t sim_line_of(const char *text, const char *word, int n) {
 // ---- Compiling ----------------------------------------------------------------------------------
 static void compile(struct sim_kernel *kernel, const struct sim_source *source, const char *text) {
     struct kiln_err err = {0};
-    const char *options[MAX_OPTIONS] = {"--gpu-architecture=compute_80", "-std=c++17", "-lineinfo"};
+    const char *architecture = source->architecture ? source->architecture : "compute_80";
+    char *target = kiln_asprintf("--gpu-architecture=%s", architecture);
+    const char *options[MAX_OPTIONS] = {target, "-std=c++17", "-lineinfo"};
     int n = 3;
     char *ours = kiln_asprintf("--include-path=%s/kernels_src", source_root());
     char *folder = source->cuda_headers ? kiln_cuda_include_dir(nvrtc) : NULL;
     char *theirs = folder ? kiln_asprintf("--include-path=%s", folder) : NULL;
     // A slash in front, or the compiler puts the current folder there.
     char *name = kiln_asprintf("/%s", source->name);
-    assert_true(ours && name && (theirs || !folder));
+    assert_true(target && ours && name && (theirs || !folder));
     options[n++] = ours;
     if (theirs) {
         options[n++] = theirs;
@@ -116,6 +118,7 @@ static void compile(struct sim_kernel *kernel, const struct sim_source *source, 
     kernel->ptx = result.image;
     result.image = NULL;
     kiln_nvrtc_result_finish(&result);
+    kiln_free(target);
     kiln_free(ours);
     kiln_free(folder);
     kiln_free(theirs);

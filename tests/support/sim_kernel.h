@@ -19,6 +19,7 @@ struct sim_source {
     const char *entry;          // extern "C"
     const char *const *options; // of NVRTC, NULL-ended, or NULL
     int cuda_headers;           // it includes cuda_fp16.h, mma.h: a toolkit must be there
+    const char *architecture;   // "compute_90"; NULL: compute_80
 };
 
 struct sim_kernel {
