@@ -345,6 +345,16 @@ static void sim_ptx_refuses(void **state) {
     } cases[] = {
             {"frobnicate.u32 %r1, %r2;", "instruction frobnicate is unknown"},
             {"add.rn.s32 %r1, %r2, %r3;", "belong to real types"},
+            {"mbarrier.expect_tx.shared.b64 [%r1], %r2;", "from sm_90 on; the module is for sm_80"},
+            {"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], "
+             "%r2, "
+             "[%r3];",
+                    "from sm_90 on; the module is for sm_80"},
+            {"fence.proxy.async;", "from sm_90 on"},
+            {"fence.proxy.alias;", "of fence.proxy only .async is modelled"},
+            {"mbarrier.pending_count.b64 %r1, %rd1;", "of mbarrier .init, .inval"},
+            {"mbarrier.init.shared.b64 [%r1];", "1 operands; 2 are wanted"},
+            {"mbarrier.arrive.noComplete.shared.b64 %rd1, [%r1];", "a state, an address and a num"},
             {"add.fast.f32 %f1, %f2, %f3;", "modifier .fast is unknown"},
             {"mul.s32 %r1, %r2, %r3;", ".lo, .hi or .wide is missing"},
             {"add.s32 %r1, %rd2, %r3;", "%rd2 has 64 bits; 32 are wanted"},

@@ -47,6 +47,7 @@ static enum kiln_status decode_arrive(struct ptx_decode *d, int drops) {
     insn->flags |= no_phase ? KILN_PTX_NO_PHASE : 0;
     order_words(d);
     KILN_TRY(last_words(d));
+    KILN_TRY(expects ? ptx_needs(d, 90) : KILN_STATUS_OK);
     KILN_TRY(ptx_count(d, 1, 3));
     // Without a destination it begins with the address.
     uint32_t at = ptx_operand(d, 0)->kind == PTX_OPERAND_ADDR ? 0 : 1;
@@ -63,6 +64,7 @@ static enum kiln_status decode_arrive(struct ptx_decode *d, int drops) {
 // mbarrier.expect_tx and .complete_tx [a], bytes
 static enum kiln_status decode_bytes(struct ptx_decode *d, int expects) {
     d->insn.sub = expects ? KILN_PTX_MBARRIER_EXPECT : KILN_PTX_MBARRIER_COMPLETE;
+    KILN_TRY(ptx_needs(d, 90));
     order_words(d);
     KILN_TRY(last_words(d));
     KILN_TRY(ptx_count(d, 2, 2));
@@ -77,6 +79,7 @@ static enum kiln_status decode_wait(struct ptx_decode *d, int tries) {
     insn->sub = tries ? KILN_PTX_MBARRIER_TRY : KILN_PTX_MBARRIER_TEST;
     int parity = ptx_word(d, "parity");
     insn->flags |= parity ? KILN_PTX_PARITY : 0;
+    KILN_TRY(ptx_needs(d, tries ? 90 : 80));
     order_words(d);
     KILN_TRY(last_words(d));
     KILN_TRY(ptx_count(d, 3, tries ? 4 : 3));
@@ -153,6 +156,7 @@ static enum kiln_status bulk_operands(struct ptx_decode *d, int hint) {
 enum kiln_status ptx_decode_bulk(struct ptx_decode *d) {
     static const char *const spaces[] = {"shared::cluster", "shared::cta"};
     d->insn.op = KILN_PTX_OP_CP_BULK;
+    KILN_TRY(ptx_needs(d, 90));
     if (ptx_word_of(d, spaces, 2) < 0 || !ptx_word(d, "global") ||
             !ptx_word(d, "mbarrier::complete_tx::bytes")) {
         return ptx_bad(d, "of cp.async.bulk .shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -169,6 +173,7 @@ enum kiln_status ptx_decode_bulk(struct ptx_decode *d) {
 static enum kiln_status decode_setmaxnreg(struct ptx_decode *d) {
     static const char *const ways[] = {"inc", "dec"};
     int64_t count;
+    KILN_TRY(ptx_needs(d, 90));
     if (ptx_word_of(d, ways, 2) < 0 || !ptx_word(d, "sync") || !ptx_word(d, "aligned")) {
         return ptx_bad(d, ".inc or .dec, .sync.aligned is missing");
     }

@@ -43,6 +43,13 @@ static enum kiln_status split_words(struct ptx_decode *d) {
     return KILN_STATUS_OK;
 }
 
+enum kiln_status ptx_needs(struct ptx_decode *d, uint32_t target) {
+    uint32_t has = d->p->module->target;
+    return has >= target
+                   ? KILN_STATUS_OK
+                   : ptx_bad(d, "it is there from sm_%u on; the module is for sm_%u", target, has);
+}
+
 int ptx_words_left(const struct ptx_decode *d) {
     return d->word < d->n_words;
 }

@@ -258,6 +258,8 @@ KILN_MUST_CHECK enum kiln_status ptx_decode_function(struct ptx_decode *d);
 KILN_MUST_CHECK enum kiln_status ptx_bad(struct ptx_decode *d, const char *fmt, ...)
         KILN_PRINTF(2, 3);
 KILN_MUST_CHECK enum kiln_status ptx_emit(struct ptx_decode *d); // appends d->insn
+// The instruction is there from that target on (90: sm_90): an assembler refuses it for others.
+KILN_MUST_CHECK enum kiln_status ptx_needs(struct ptx_decode *d, uint32_t target);
 // Begins an instruction under the statement's guard, all operands absent.
 void ptx_blank(struct ptx_decode *d, enum kiln_ptx_op op);
 KILN_MUST_CHECK enum kiln_status ptx_temp(struct ptx_decode *d, uint32_t bytes, uint32_t *reg);

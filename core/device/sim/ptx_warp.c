@@ -176,6 +176,7 @@ static enum kiln_status proxy_fence(struct ptx_decode *d) {
     }
     int global = ptx_word_of(d, spaces, 3) == 2;
     d->insn.sub = global ? KILN_PTX_FENCE_PROXY_GLOBAL : KILN_PTX_FENCE_PROXY_SHARED;
+    KILN_TRY(ptx_needs(d, 90));
     KILN_TRY(ptx_words_end(d));
     KILN_TRY(ptx_count(d, 0, 0));
     return ptx_emit(d);
@@ -195,6 +196,7 @@ static enum kiln_status decode_fence(struct ptx_decode *d) {
             if (!ptx_word(d, "release") || !ptx_word(d, "cluster")) {
                 return ptx_bad(d, ".release.cluster is missing");
             }
+            KILN_TRY(ptx_needs(d, 90));
             KILN_TRY(ptx_words_end(d));
             KILN_TRY(ptx_count(d, 0, 0));
             return ptx_emit(d);
