@@ -5,6 +5,7 @@ usage: test_history.py KILN SOURCE_ROOT. Exit status 1 when a case fails.
 """
 import configparser
 import glob
+import json
 import os
 import subprocess
 import sys
@@ -28,6 +29,12 @@ def read(path):
     return {name: dict(parser[name]) for name in parser.sections()}
 
 
+def params_of(plugin):
+    done = subprocess.run([kiln, "plugins", "inspect", plugin, "--json"], capture_output=True, text=True, timeout=60)
+    return {v["name"]: {p["name"] for p in v["params"]} for v in json.loads(done.stdout)["variants"]}
+
+
+params = {**params_of("attention"), **params_of("matmul"), **params_of("elementwise")}
 files = sorted(os.path.basename(path) for path in glob.glob(os.path.join(folder, "*.ini")))
 wanted = sorted(name + kind + ".ini" for name in rounds for kind in ("", ".base"))
 check("one pair a round", files == wanted, str(files))
@@ -41,4 +48,10 @@ for name in rounds:
     base, change = (read(os.path.join(folder, name + kind)) for kind in (".base.ini", ".ini"))
     differ = [s for s in sorted(set(base) | set(change)) if base.get(s) != change.get(s)]
     check(f"{name} changes one section", len(differ) == 1, str(differ))
+    # A key that the base sets and the change's variant has too is set there as well: else that variant's default would
+    # move the figure beside the lever.
+    for section in differ:
+        geometry = params.get(change[section]["variant"], set())
+        left = sorted(key for key in base[section] if key in geometry and key not in change[section])
+        check(f"{name} leaves no key of {section} to a default", not left, str(left))
 sys.exit(failures != 0)
