@@ -454,12 +454,12 @@ static void time_case(
 static void time_type(const struct kiln_variant *variant, uint32_t dtype, int64_t only_rows) {
     static const int64_t shapes[][2] = {// k, n
             {3584, 3584}, {3584, 512}, {3584, 18944}, {18944, 3584}};
-    static const int64_t rows[] = {16, 512, 3325};
-    for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
+    static const int64_t all[] = {16, 512, 3325};
+    const int64_t *rows = only_rows == 0 ? all : &only_rows;
+    size_t n_rows = only_rows == 0 ? sizeof(all) / sizeof(all[0]) : 1;
+    for (size_t r = 0; r < n_rows; r++) {
         for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-            if (only_rows == 0 || only_rows == rows[r]) {
-                time_case(variant, dtype, rows[r], shapes[i][1], shapes[i][0]);
-            }
+            time_case(variant, dtype, rows[r], shapes[i][1], shapes[i][0]);
         }
     }
 }
