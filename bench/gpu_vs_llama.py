@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """kiln's GPU speed beside llama.cpp's, in one run on the same card.
 
-  bench/gpu_vs_llama.py MODEL.gguf --llama-bench PATH [--kiln build/kiln] [--rounds 3] [-p 3325,512]
-                        [-n 128] [--llama-ub 2048,4096] [--kiln-ub 4096] [--json FILE]
+  bench/gpu_vs_llama.py MODEL.gguf --llama-bench PATH [--llama-cublas PATH] [--kiln build/kiln] [--rounds 3]
+                        [-p 3325,512] [-n 128] [--llama-ub 2048,4096] [--kiln-ub 4096] [--json FILE]
 
 llama-bench is one that was built with -DGGML_CUDA=ON; its int8 products are that build's default. It
 runs with flash attention at each of --llama-ub, and the best of them for each test is what kiln is
-held against. kiln runs as it is bound by itself ("default") and with all products of a prefill in
-`f16_expand` (configs/gpu-f16-expand.ini) and in `mmq` (int8), the latter with activations quantized
-before every product ("mmq"), once for all of its readers ("mmq shared") and by what makes them
-(configs/gpu-int8.ini, "mmq fused").
+held against. --llama-cublas is one built with -DGGML_CUDA_FORCE_CUBLAS=ON as well, whose products are
+cuBLAS's in f16 of weights that it dequantizes for each: it runs the prefills in the same rounds, at
+the last of --llama-ub, and each engine's ratio to it is a column of its own. kiln runs as it is bound
+by itself ("default") and with all products of a prefill in `f16_expand` (configs/gpu-f16-expand.ini)
+and in `mmq` (int8), the latter with activations quantized before every product ("mmq"), once for all
+of its readers ("mmq shared") and by what makes them (configs/gpu-int8.ini, "mmq fused").
 
 Each round starts every engine once, in an order that turns round from round to round, so that a card
 that warms up does not favour one; a figure is the median of the rounds. An engine warms up by itself
@@ -36,6 +38,7 @@ BINDINGS = {
     "f16_expand": ["--config", os.path.join(CONFIGS, "gpu-f16-expand.ini")],
 }
 BARRED = "mmq"
+INT8, CUBLAS = "llama.cpp -ub ", "llama.cpp cuBLAS -ub "
 
 
 def run(command):
@@ -55,8 +58,8 @@ def kiln_command(options, binding, prompts, gens):
             "-ub", str(options.kiln_ub), "-r", str(options.repeats), "--json"] + binding
 
 
-def llama_command(options, ubatch, prompts, gens):
-    command = [options.llama_bench, "-m", options.model, "-fa", "1", "-r", str(options.repeats), "-o", "json",
+def llama_command(options, program, ubatch, prompts, gens):
+    command = [program, "-m", options.model, "-fa", "1", "-r", str(options.repeats), "-o", "json",
                "-b", str(max(ubatch, 2048)), "-ub", str(ubatch), "-p", prompts, "-n", gens]
     return command + (["-ngl", "0"] if options.device == "cpu" else [])
 
@@ -66,9 +69,13 @@ def engines(options):
     found = []
     for name, binding in BINDINGS.items():
         found.append(("kiln " + name, kiln_command(options, binding, options.p, "0" if binding else options.n)))
-    for i, ubatch in enumerate(options.llama_ub.split(",")):
-        found.append(("llama.cpp -ub " + ubatch,
-                      llama_command(options, int(ubatch), options.p, options.n if i == 0 else "0")))
+    ubatches = options.llama_ub.split(",")
+    for i, ubatch in enumerate(ubatches):
+        found.append((INT8 + ubatch, llama_command(options, options.llama_bench, int(ubatch), options.p,
+                                                   options.n if i == 0 else "0")))
+    if options.llama_cublas:
+        found.append((CUBLAS + ubatches[-1],
+                      llama_command(options, options.llama_cublas, int(ubatches[-1]), options.p, "0")))
     return found
 
 
@@ -88,14 +95,17 @@ def spread(values):
 
 def compare(options, rates):
     rows = []
-    print("| test | engine | t/s | spread % | / best llama.cpp |\n| --- | --- | ---: | ---: | ---: |")
+    print("| test | engine | t/s | spread % | / best llama.cpp | / its cuBLAS |\n| --- | --- | ---: | ---: | ---: | ---: |")
     for test, sides in rates.items():
         middle = {name: statistics.median(values) for name, values in sides.items()}
-        best = max(rate for name, rate in middle.items() if name.startswith("llama"))
+        best = max(rate for name, rate in middle.items() if name.startswith(INT8))
+        cublas = next((rate for name, rate in middle.items() if name.startswith(CUBLAS)), None)
         for name, values in sides.items():
-            print("| %s | %s | %.1f | %.1f | %.3f |" % (test, name, middle[name], spread(values), middle[name] / best))
-            rows.append({"test": test, "engine": name, "ts": middle[name], "samples": values,
-                         "ratio": middle[name] / best})
+            row = {"test": test, "engine": name, "ts": middle[name], "samples": values, "ratio": middle[name] / best,
+                   "cublas_ratio": middle[name] / cublas if cublas else None}
+            print("| %s | %s | %.1f | %.1f | %.3f | %s |" % (test, name, row["ts"], spread(values), row["ratio"],
+                                                          "%.3f" % row["cublas_ratio"] if cublas else ""))
+            rows.append(row)
     first = "pp" + options.p.split(",")[0]
     ratio = next((r["ratio"] for r in rows if r["test"] == first and r["engine"] == "kiln " + BARRED), None)
     if ratio is not None:
@@ -108,6 +118,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL.gguf")
     parser.add_argument("--llama-bench", required=True)
+    parser.add_argument("--llama-cublas", metavar="PATH", help="a llama-bench whose products are cuBLAS's")
     parser.add_argument("--kiln", default=os.path.join(ROOT, "build", "kiln"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--rounds", type=int, default=3)

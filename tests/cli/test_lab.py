@@ -446,6 +446,12 @@ def against_cases(folder):
           [{"kernel": 'a kernel, "quoted" and unknown', "ms": 0.25, "launches": 4}], result)
     case("against: the table", [*shape, "--against", sums], 0,
          out=r"\| matmul.q8_0.prefill \| 6.000 \| [\d.]+ \| [\d.]+ \|.*all kernels.*0.500 ms .*a kernel, \"quoted")
+    wall, result = document("against: a build with cuBLAS",
+                            [*shape, "--against", os.path.join(profiles, "kern_sum_cublas.csv")], 0)
+    rows = {r["slot"]: r for r in wall.get("against", {}).get("rows", [])}
+    check("against: cuBLAS's kernels and what they need are matmul",
+          abs(rows["matmul.*.prefill"]["then_ms"] - 9.5) < 1e-9 and rows["quantize"]["then_ms"] == 0.5
+          and not wall["against"]["unmapped"], result)
     wall, result = document("against: a trace", [*shape, "--against", os.path.join(profiles, "gpu_trace.csv")], 0)
     check("against: copies do not count", abs(wall.get("against", {}).get("then_ms", 0) - 5) < 1e-9, result)
     ours = os.path.join(folder, "ours.ini")
