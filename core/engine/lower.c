@@ -33,28 +33,6 @@ struct lowering {
 
 static const char *const plain[] = {"f32"};
 
-// The formats that a variant takes (or gives) at an operand of its op.
-static void formats_at(const struct kiln_variant *variant, uint32_t op, uint32_t operand,
-        const char *const **formats, uint32_t *count) {
-    *formats = plain;
-    *count = 1;
-    for (uint32_t i = 0; variant && i < variant->n_ios; i++) {
-        if (variant->ios[i]->op == op && variant->ios[i]->operand == operand) {
-            *formats = variant->ios[i]->formats;
-            *count = variant->ios[i]->n_formats;
-        }
-    }
-}
-
-static int has_format(const char *const *formats, uint32_t count, const char *format) {
-    for (uint32_t i = 0; i < count; i++) {
-        if (strcmp(formats[i], format) == 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 // Logs a message the first time it comes up in this engine.
 static void say_once(struct kiln_runtime *rt, const char *text) {
     uint64_t hash = XXH3_64bits(text, strlen(text)) | 1;
@@ -189,17 +167,11 @@ static enum kiln_status make_groups(struct lowering *low, struct kiln_err *err) 
 
 // ---- Formats ------------------------------------------------------------------------------------
 
-struct read {
-    const char *const *formats; // what the reader takes, best first
-    uint32_t count;
-};
-
 // The group that writes an edge and the formats it can give; NULL for an edge that is fed in.
 static const struct group *writer_of(
-        const struct lowering *low, kiln_edge edge, const char *const **formats, uint32_t *count) {
+        const struct lowering *low, kiln_edge edge, struct kiln_formats *formats) {
     int32_t node = low->graph->edges[edge].writer;
-    *formats = plain;
-    *count = 1;
+    *formats = (struct kiln_formats){plain, 1};
     if (node < 0) {
         return NULL;
     }
@@ -207,14 +179,14 @@ static const struct group *writer_of(
             &low->groups[low->group_of[(size_t)node - low->schedule->first_node]];
     uint32_t op = (uint32_t)((size_t)node - group->first);
     uint32_t last = op + 1 == group->n_nodes ? group->n_ops - 1 : op;
-    formats_at(group->binding->variant, last, KILN_OPERAND_OUT, formats, count);
+    *formats = kiln_variant_formats(group->binding->variant, last, KILN_OPERAND_OUT);
     return group;
 }
 
-// Calls visit for every read of an edge outside of the group that writes it; stops at the first
-// non-zero.
+// Calls visit with what a reader takes, best first, for every read of an edge outside of the group
+// that writes it; stops at the first non-zero.
 static int each_read(const struct lowering *low, kiln_edge edge, const struct group *writer,
-        int (*visit)(const struct read *read, void *arg), void *arg) {
+        int (*visit)(struct kiln_formats read, void *arg), void *arg) {
     const struct kiln_schedule *s = low->schedule;
     size_t from = writer ? writer->first + writer->n_nodes : s->first_node;
     for (size_t n = from; n < s->end_node; n++) {
@@ -224,10 +196,9 @@ static int each_read(const struct lowering *low, kiln_edge edge, const struct gr
             const struct kiln_node_operand *operand = &node->operands[i];
             if (operand->from == KILN_FROM_EDGE && operand->edge == edge &&
                     operand->operand != KILN_OPERAND_OUT) {
-                struct read read;
-                formats_at(group->binding->variant, (uint32_t)(n - group->first), operand->operand,
-                        &read.formats, &read.count);
-                int result = visit(&read, arg);
+                int result = visit(kiln_variant_formats(group->binding->variant,
+                                           (uint32_t)(n - group->first), operand->operand),
+                        arg);
                 if (result) {
                     return result;
                 }
@@ -236,25 +207,24 @@ static int each_read(const struct lowering *low, kiln_edge edge, const struct gr
     }
     if (edge == low->graph->body_out ||
             edge == low->graph->logits) { // the engine reads these itself
-        return visit(&(struct read){.formats = plain, .count = 1}, arg);
+        return visit((struct kiln_formats){plain, 1}, arg);
     }
     return 0;
 }
 
 struct agreement {
-    const char *const *written;
-    uint32_t n_written;
+    struct kiln_formats written;
     const char *format; // what all readers so far would take from the writer
 };
 
-static int agree(const struct read *read, void *arg) {
+static int agree(struct kiln_formats read, void *arg) {
     struct agreement *a = arg;
-    for (uint32_t i = 0; i < read->count; i++) {
-        if (has_format(a->written, a->n_written, read->formats[i])) {
-            if (a->format && strcmp(a->format, read->formats[i]) != 0) {
+    for (uint32_t i = 0; i < read.count; i++) {
+        if (kiln_formats_have(a->written, read.names[i])) {
+            if (a->format && strcmp(a->format, read.names[i]) != 0) {
                 return 1;
             }
-            a->format = read->formats[i];
+            a->format = read.names[i];
             return 0;
         }
     }
@@ -264,7 +234,7 @@ static int agree(const struct read *read, void *arg) {
 // The format that the writer of an edge gives and all its readers take, or NULL.
 static const char *agreed_format(const struct lowering *low, kiln_edge edge) {
     struct agreement a = {0};
-    const struct group *writer = writer_of(low, edge, &a.written, &a.n_written);
+    const struct group *writer = writer_of(low, edge, &a.written);
     return each_read(low, edge, writer, agree, &a) == 0 ? a.format : NULL;
 }
 
@@ -272,10 +242,9 @@ static const char *agreed_format(const struct lowering *low, kiln_edge edge) {
 // has), from which the others quantize.
 static const char *written_format(const struct lowering *low, kiln_edge edge) {
     const char *format = agreed_format(low, edge);
-    const char *const *formats;
-    uint32_t count;
-    writer_of(low, edge, &formats, &count);
-    return format ? format : has_format(formats, count, "f32") ? "f32" : formats[0];
+    struct kiln_formats formats;
+    writer_of(low, edge, &formats);
+    return format ? format : kiln_formats_have(formats, "f32") ? "f32" : formats.names[0];
 }
 
 // ---- Steps and values ---------------------------------------------------------------------------
@@ -380,46 +349,13 @@ static enum kiln_status plan_step(struct lowering *low, struct kiln_step *step,
 
 // ---- Quantize -----------------------------------------------------------------------------------
 
-// The variant that turns f32 into a format: the first loaded one that says it writes it and runs on
-// the device.
-static const struct kiln_variant *find_quantizer(const struct kiln_runtime *rt, const char *format,
-        const struct kiln_plugin *wanted, const struct kiln_plugin **plugin) {
-    const struct kiln_plugin *const *plugins = kiln_registry_plugins(rt->registry);
-    for (size_t i = 0; i < kiln_registry_count(rt->registry); i++) {
-        for (uint32_t j = 0; j < plugins[i]->n_variants; j++) {
-            const struct kiln_variant *variant = plugins[i]->variants[j];
-            const char *const *formats;
-            uint32_t count;
-            formats_at(variant, 0, KILN_OPERAND_OUT, &formats, &count);
-            if ((!wanted || wanted == plugins[i]) && (variant->devices & rt->dev->desc.kind) &&
-                    kiln_variant_fills(variant, "quantize") && has_format(formats, count, format)) {
-                *plugin = plugins[i];
-                return variant;
-            }
-        }
-    }
-    return NULL;
-}
-
-static enum kiln_status quantize_binding(const struct lowering *low, const struct kiln_node *reader,
-        const struct kiln_binding **binding, struct kiln_err *err) {
-    const struct kiln_schedule *s = low->schedule;
-    struct kiln_bind_query query = {.slot = "quantize",
-            .m = s->m,
-            .role = reader->op.role,
-            .layer = reader->layer,
-            .phase = s->phase,
-            .device = &s->runtime->dev->desc};
-    return kiln_config_bind(s->runtime->config, &query, 0, binding, err);
-}
-
 // Adds the op that makes `format` of an f32 edge, unless a shared one is there already.
 static enum kiln_status quantize(struct lowering *low, const struct group *reader, kiln_edge edge,
         const char *format, int32_t *value, struct kiln_err *err) {
     struct kiln_schedule *s = low->schedule;
     const struct kiln_node *node = &low->graph->nodes[reader->first];
     const struct kiln_binding *binding;
-    KILN_TRY(quantize_binding(low, node, &binding, err));
+    KILN_TRY(kiln_schedule_bind_quantize(s, node, &binding, err));
     int shared = strcmp(binding->variant_name, "shared") == 0;
     int32_t tag = shared ? -1 : (int32_t)reader->first;
     *value = find_value(s, edge, format, tag);
@@ -428,7 +364,7 @@ static enum kiln_status quantize(struct lowering *low, const struct group *reade
     }
     struct kiln_step step = {.node = reader->first, .layer = node->layer, .binding = binding};
     snprintf(step.slot, sizeof(step.slot), "quantize");
-    step.variant = find_quantizer(s->runtime, format, binding->plugin, &step.plugin);
+    step.variant = kiln_find_quantizer(s->runtime, format, binding->plugin, &step.plugin);
     if (!step.variant) {
         return kiln_err_set(err, KILN_STATUS_CONFIG,
                 "[%s] %s reads edges in format %s, and no loaded plugin has a quantize variant for "
@@ -479,7 +415,7 @@ static int is_inner(const struct group *group, const struct kiln_graph *graph, k
            (size_t)writer < group->first + group->n_nodes;
 }
 
-static int any_read(const struct read *read, void *arg) {
+static int any_read(struct kiln_formats read, void *arg) {
     (void)read;
     (void)arg;
     return 1;
@@ -490,18 +426,17 @@ static enum kiln_status read_edge(struct lowering *low, const struct group *grou
         const struct kiln_node_operand *operand, int32_t *value, const char **format,
         struct kiln_err *err) {
     struct kiln_schedule *s = low->schedule;
-    const char *const *formats;
-    uint32_t count;
-    formats_at(group->binding->variant, op, operand->operand, &formats, &count);
-    for (uint32_t i = 0; i < count; i++) {
-        *value = find_value(s, operand->edge, formats[i], (int32_t)group->first);
+    struct kiln_formats formats =
+            kiln_variant_formats(group->binding->variant, op, operand->operand);
+    for (uint32_t i = 0; i < formats.count; i++) {
+        *value = find_value(s, operand->edge, formats.names[i], (int32_t)group->first);
         if (*value >= 0) {
-            *format = formats[i];
+            *format = formats.names[i];
             return KILN_STATUS_OK;
         }
     }
-    *format = formats[0];
-    return quantize(low, group, operand->edge, formats[0], value, err);
+    *format = formats.names[0];
+    return quantize(low, group, operand->edge, formats.names[0], value, err);
 }
 
 struct gathered { // an edge operand of a group, before its step exists

@@ -90,6 +90,26 @@ KILN_MUST_CHECK enum kiln_status kiln_schedule_bind(const struct kiln_schedule *
         size_t node, enum kiln_phase phase, int64_t m, unsigned skip, char slot[64],
         const struct kiln_binding **binding, struct kiln_err *err);
 
+// The formats that a variant takes (or gives) at an operand of its op, best first; f32 where it
+// says none, and for NULL. The names live as long as the variant.
+struct kiln_formats {
+    const char *const *names;
+    uint32_t count;
+};
+struct kiln_formats kiln_variant_formats(
+        const struct kiln_variant *variant, uint32_t op, uint32_t operand);
+int kiln_formats_have(struct kiln_formats formats, const char *name);
+
+// What [quantize] says for a reader: variant_name "separate" or "shared", and a plugin or NULL.
+KILN_MUST_CHECK enum kiln_status kiln_schedule_bind_quantize(const struct kiln_schedule *schedule,
+        const struct kiln_node *reader, const struct kiln_binding **binding, struct kiln_err *err);
+// Whether a variant turns f32 into the format on this kind of device.
+int kiln_quantizes_to(
+        const struct kiln_variant *variant, const struct kiln_device *device, const char *format);
+// The first that is loaded, of the plugin `wanted` or of any (NULL), with its plugin; NULL: none.
+const struct kiln_variant *kiln_find_quantizer(const struct kiln_runtime *rt, const char *format,
+        const struct kiln_plugin *wanted, const struct kiln_plugin **plugin);
+
 // operands.c: describes a node's operand as the problem shows it.
 void kiln_step_describe(const struct kiln_schedule *schedule, const struct kiln_node *node,
         const struct kiln_node_operand *operand, struct kiln_tensor *tensor, void **address);

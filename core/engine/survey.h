@@ -3,8 +3,9 @@
 //
 // What `kiln jit` compiles and `kiln audit` judges. Ops that are alike and bound alike are one row.
 // A variant that declines is a row with its reason, and the next best binding follows it, as in a
-// run (core/engine/lower.c). Where a run would look at whole chains of ops to agree on the format
-// of an edge, the survey looks at the edge's writer and first reader.
+// run (core/engine/lower.c). So are the quantize ops that a run would put where formats of an edge
+// do not meet: one a reader or one an edge, as [quantize] says. Where a run begins again when a
+// variant declines, the survey goes on taking its best binding for what it reads and writes.
 #ifndef KILN_ENGINE_SURVEY_H
 #define KILN_ENGINE_SURVEY_H
 
@@ -31,6 +32,7 @@ struct kiln_survey_row {
     int exceeds;                        // the reason is a limit of the device: a run ends there
     uint32_t ops;                       // how many ops of the pass are like this one
     uint64_t alike;                     // hash of what makes two rows the same
+    int hidden;                         // while surveying: its slot was not asked for
 };
 
 struct kiln_survey {

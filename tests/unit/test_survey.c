@@ -27,13 +27,17 @@ struct lab {
     struct kiln_device_entry device;
 };
 
-static void open_lab(struct lab *lab, const char *ini, const char *device) {
+// plugins: files in the build folder, up to a NULL.
+static void open_plugins(
+        struct lab *lab, const char *const *plugins, const char *ini, const char *device) {
     struct kiln_err err = {0};
     char path[512];
     *lab = (struct lab){.registry = NULL};
     assert_int_equal(kiln_registry_create(&lab->registry, &err), KILN_STATUS_OK);
-    snprintf(path, sizeof(path), "%s/tests/plugins_jit/jitlab.so", build);
-    assert_int_equal(kiln_registry_add_file(lab->registry, path, &err), KILN_STATUS_OK);
+    for (size_t i = 0; plugins[i]; i++) {
+        snprintf(path, sizeof(path), "%s/%s", build, plugins[i]);
+        assert_int_equal(kiln_registry_add_file(lab->registry, path, &err), KILN_STATUS_OK);
+    }
     assert_int_equal(kiln_config_create(&lab->config, &err), KILN_STATUS_OK);
     assert_int_equal(kiln_config_add_text(lab->config, "t.ini", NULL, ini, strlen(ini), &err),
             KILN_STATUS_OK);
@@ -47,6 +51,11 @@ static void open_lab(struct lab *lab, const char *ini, const char *device) {
     assert_int_equal(kiln_sample_graph_make(&lab->sample, &kiln_sample_7b, &err), KILN_STATUS_OK);
     snprintf(path, sizeof(path), "%s/configs/devices", source);
     assert_int_equal(kiln_device_find(&lab->device, path, device, &err), KILN_STATUS_OK);
+}
+
+static void open_lab(struct lab *lab, const char *ini, const char *device) {
+    static const char *const plugins[] = {"tests/plugins_jit/jitlab.so", NULL};
+    open_plugins(lab, plugins, ini, device);
 }
 
 static void close_lab(struct lab *lab) {
@@ -191,6 +200,109 @@ static void survey_says_what_to_change(void **state) {
         kiln_survey_finish(&survey);
         close_lab(&lab);
     }
+}
+
+// ---- Formats of edges ---------------------------------------------------------------------------
+
+// The ops of rows with this slot and variant in a prefill, planned ones or those that are refused.
+static uint32_t count_ops(
+        const struct kiln_survey *survey, const char *slot, const char *variant, int planned) {
+    uint32_t ops = 0;
+    for (size_t i = 0; i < survey->count; i++) {
+        const struct kiln_survey_row *row = &survey->rows[i];
+        if (strcmp(row->slot, slot) == 0 && row->variant && row->problem &&
+                row->problem->phase == KILN_PHASE_PREFILL &&
+                strcmp(row->variant->name, variant) == 0) {
+            ops += (row->planned != NULL) == planned ? row->ops : 0;
+        }
+    }
+    return ops;
+}
+
+static const char *const int8_plugins[] = {
+        "plugins/matmul/matmul.so", "plugins/elementwise/elementwise.so", NULL};
+#define INT8 "[matmul.*.prefill]\nvariant = mmq\n"
+#define FUSED \
+    "[norm/q8]\nwhen = phase=prefill\nvariant = rms_q8\n" \
+    "[activation/q8]\nwhen = phase=prefill\nvariant = glu_q8\n"
+
+static void survey_has_the_quantize_ops(void **state) {
+    (void)state;
+    // Seven products in each of 28 layers and that of the head; behind norms, attention and
+    // activation four edges in each; by what writes them, all but attention's and the head's norm.
+    static const struct {
+        const char *ini;
+        uint32_t quantized, norms;
+    } rows[] = {
+            {INT8 "[quantize]\nvariant = separate\n", 28 * 7 + 1, 0},
+            {INT8 "[quantize]\nvariant = shared\n", 28 * 4 + 1, 0},
+            {INT8 FUSED "[quantize]\nvariant = shared\n", 28, 28 * 2 + 1},
+            {"[matmul.*.prefill]\nvariant = f16\n", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct lab lab;
+        struct kiln_survey survey = {0};
+        open_plugins(&lab, int8_plugins, rows[i].ini, "h200");
+        survey_bound(&lab, "*", &survey);
+        assert_int_equal(count_ops(&survey, "quantize", "q8_32w", 1), rows[i].quantized);
+        assert_int_equal(count_ops(&survey, "norm", "rms_q8", 1), rows[i].norms);
+        size_t all = survey.count;
+        kiln_survey_finish(&survey);
+        survey_bound(&lab, "quantize", &survey); // no row of another slot is left of the search
+        assert_int_equal(count_ops(&survey, "quantize", "q8_32w", 1), rows[i].quantized);
+        assert_true(survey.count < all);
+        for (size_t k = 0; k < survey.count; k++) {
+            assert_string_equal(survey.rows[k].slot, "quantize");
+            const struct kiln_op *op = survey.rows[k].problem->ops[0];
+            assert_int_equal(op->n_operands, 3);
+            assert_string_equal(op->operands[1]->format, "q8_32w");
+        }
+        kiln_survey_finish(&survey);
+        close_lab(&lab);
+    }
+}
+
+// Half of the layers have a V of q6_K: where that product takes no integers, the norm before it
+// writes none, though Q and K, which read it first, would take them; they are quantized for.
+static void survey_asks_every_reader_of_an_edge(void **state) {
+    (void)state;
+    struct lab lab;
+    struct kiln_survey survey = {0};
+    open_plugins(&lab, int8_plugins,
+            INT8 FUSED "[matmul.q6_K.prefill]\nvariant = f16\n[quantize]\nvariant = shared\n",
+            "h200");
+    survey_bound(&lab, "*", &survey);
+    uint32_t blocks = 0;
+    for (size_t i = 0; i < survey.count; i++) {
+        const struct kiln_survey_row *row = &survey.rows[i];
+        if (row->planned && strcmp(row->variant->name, "rms_q8") == 0) {
+            const struct kiln_op *op = row->problem->ops[0];
+            for (uint32_t k = 0; k < op->n_operands; k++) {
+                blocks += op->operands[k]->operand == KILN_OPERAND_OUT &&
+                                          op->operands[k]->dtype == KILN_DTYPE_BLOCK
+                                  ? row->ops
+                                  : 0;
+            }
+        }
+    }
+    assert_int_equal(blocks, 14 + 28); // before attention in the other half, and before the FFN
+    assert_int_equal(count_ops(&survey, "quantize", "q8_32w", 1), 14 + 28); // and behind attention
+    kiln_survey_finish(&survey);
+    close_lab(&lab);
+}
+
+static void survey_of_every_variant_has_the_quantizers(void **state) {
+    (void)state;
+    struct lab lab;
+    struct kiln_survey survey = {0};
+    struct kiln_err err = {0};
+    const char *const slots[] = {"quantize"};
+    open_plugins(&lab, int8_plugins, "", "h200");
+    const struct kiln_survey_params params = params_of(&lab, slots);
+    assert_int_equal(kiln_survey_all(&survey, &params, &err), KILN_STATUS_OK);
+    assert_true(count_ops(&survey, "quantize", "q8_32w", 1) > 0);
+    kiln_survey_finish(&survey);
+    close_lab(&lab);
 }
 
 static void survey_finds_every_variant(void **state) {
@@ -357,6 +469,9 @@ int main(void) {
             CASE(survey_shows_why_a_variant_is_passed_over),
             CASE(survey_shows_what_exceeds_the_device),
             CASE(survey_says_what_to_change),
+            CASE(survey_has_the_quantize_ops),
+            CASE(survey_asks_every_reader_of_an_edge),
+            CASE(survey_of_every_variant_has_the_quantizers),
             CASE(survey_finds_every_variant),
             CASE(survey_lives_through_failed_allocations),
             CASE(jit_command_compiles_for_any_target),
