@@ -211,6 +211,7 @@ const struct kiln_device *gpu_open(void) {
             .smem_reserved = attribute(111),
             .max_cluster = cc >= 90 ? 8 : 1,
             .l2_bytes = (uint64_t)attribute(38),
+            .memory_bandwidth = 2.0 * attribute(36) * 1e3 * attribute(37) / 8, // kHz, bits
             .max_grid = {attribute(5), attribute(6), attribute(7)},
             .max_block = {attribute(2), attribute(3), attribute(4)}};
     return &device;

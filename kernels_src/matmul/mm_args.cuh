@@ -10,7 +10,7 @@ struct mm_args {
     int rows;                                         // bound of S
     int n, k;                                         // outputs, inputs
     int k_padded; // columns of the f16 activations and of expanded weights; those from k on are 0
-    int splits;   // gemv: warps that share a row
+    int splits;   // gemv: warps that share a row; mmq: parts of K, or blocks that share steps
     int in_wide;  // IN's rows are 16-byte aligned
     int out_wide; // four of OUT and RESIDUAL are read and written at once; n is a multiple of 4
     int out_f16;  // OUT holds f16, else f32; of a product with an activation behind it alone

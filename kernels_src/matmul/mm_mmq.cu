@@ -17,24 +17,28 @@
 // with no conversion: the constant is exact, as a factor has at most 20 significant bits. A second
 // fma takes it times the activations' scale into the sum; a third adds the minimum.
 //
-// Sums: each output is one f32 chain over its part of K, 32 columns at a time; parts (SPLITS) are
-// added in order by mm_mmq_join.
+// Sums: each output is one f32 chain over its part of K, 32 columns at a time. Parts (SPLITS) are
+// added in order by mm_mmq_join. With STREAMED 1 blocks share steps of tiles (mmq_share.cuh), and
+// go from one tile to the next without emptying the ring: the producers are ahead while results
+// leave. What a block makes of a tile that others also work on is added in order by mm_mmq_seams.
 //
 // Shared memory: STAGES times TILE_M rows of activations, then STAGES times BN rows of weights,
 // each row BK bytes in pieces of 16, exchanged so that 8 rows of one column lie in 8 different
 // places; STAGES times the activations' scales; STAGES times the weights' factors.
 //
 // Defines: BN, BK, STAGES, PRODUCERS, MIN_BLOCKS a multiprocessor, TILE_M, SPREAD_M, SPREAD_N,
-// MMQ_EXPANDED, A_ASYNC, KILN_SMEM; W_TYPE and W_ALIGN.
+// MMQ_EXPANDED, A_ASYNC, STREAMED, KILN_SMEM; W_TYPE and W_ALIGN.
 #if !defined(BN) || !defined(BK) || !defined(STAGES) || !defined(PRODUCERS) || \
         !defined(MIN_BLOCKS) || !defined(TILE_M) || !defined(SPREAD_M) || !defined(SPREAD_N) || \
-        !defined(MMQ_EXPANDED) || !defined(A_ASYNC)
+        !defined(MMQ_EXPANDED) || !defined(A_ASYNC) || !defined(STREAMED)
 #    error "define BN, BK, STAGES, PRODUCERS, MIN_BLOCKS, TILE_M, SPREAD_*, MMQ_EXPANDED, A_ASYNC"
+#    error "and STREAMED"
 #endif
 #include "common/q8.cuh"
 #include "matmul/mm_args.cuh"
 #include "matmul/mm_out.cuh"
 #include "matmul/mmq_mma.cuh"
+#include "matmul/mmq_share.cuh"
 #include "matmul/mmq_weights.cuh"
 
 #define CONSUMER_THREADS (SPREAD_M * SPREAD_N * 32)
@@ -72,6 +76,29 @@ static_assert(KILN_SMEM >= TOTAL, "KILN_SMEM: the launcher asks for too little")
 // Activations, weights, scales, factors.
 extern "C" __device__ const unsigned kiln_layout_mm_mmq[] = {TOTAL, 0, STAGES *A_BYTES, B_AT,
         STAGES *B_BYTES, SCALE_AT, STAGES *SCALE_BYTES, FACTOR_AT, STAGES *FACTOR_BYTES};
+
+// STREAMED: x, as if it came from nowhere. What is made of it is reckoned where it is needed, and
+// not kept in registers from tile to tile, beside the sums.
+PTX_INLINE int anew(int x) {
+    if (STREAMED) {
+        asm volatile("" : "+r"(x));
+    }
+    return x;
+}
+
+PTX_INLINE long long anew(long long x) {
+    if (STREAMED) {
+        asm volatile("" : "+l"(x));
+    }
+    return x;
+}
+
+template <typename T> PTX_INLINE T *anew(T *x) {
+    if (STREAMED) {
+        asm volatile("" : "+l"(x));
+    }
+    return x;
+}
 
 // Where piece `piece` of row `row` lies in a stage.
 PTX_INLINE unsigned place(int row, int piece) {
@@ -309,23 +336,41 @@ PTX_INLINE void pass(activations &a, weights &w, unsigned base, int stage, int t
     b_pass<Store, Load>(w, base, stage, tile, next, args);
 }
 
-PTX_INLINE void produce(
-        activations &a, weights &w, unsigned base, int tile, int end, const mm_args &args) {
-    int first = tile;
+// Where the block's tile at (first_row, first_out) begins. rows: in use.
+PTX_INLINE void go_to(activations &a, weights &w, const unsigned char *in,
+        const unsigned char *weight, int first_row, int first_out, int rows, const mm_args &args) {
+    a.from = in + first_row * args.in_stride;
+    a.rows = rows - first_row;
+    w.rows = args.n - first_out;
+#if MMQ_EXPANDED
+    w.from = weight + first_out * b_stride(args);
+#else
+    w.from = weight + first_out * args.weight_stride;
+#endif
+}
+
+// Brings `left` tiles, from number `tile` of the rows on. pass_end(t): t, or where the block goes
+// on when the rows have no such tile: then it has moved a and w there.
+template <typename PassEnd>
+PTX_INLINE void produce(activations &a, weights &w, unsigned base, int tile, int left,
+        const mm_args &args, PassEnd pass_end) {
+    int unused = STAGES; // buffers that nothing was put into
     int stage = 0;
     pass<false, true>(a, w, base, 0, tile, tile, args);
 #pragma unroll 1
-    for (; tile < end; tile++) {
-        if (tile - first >= STAGES) {
+    for (; left > 0; left--) {
+        if (unused > 0) {
+            unused--;
+        } else {
             mmq_barrier_sync(EMPTY(stage), THREADS);
         }
 #if A_ASYNC
         a_copy(a, base, stage, tile, args);
         ptx_cp_async_commit();
 #endif
-        int next = min(tile + 1, end - 1); // the last once more, for nobody
+        int next = left > 1 ? pass_end(tile + 1) : tile; // the last once more, for nobody
         pass<true, EARLY>(a, w, base, stage, tile, next, args);
-        if (!EARLY && tile + 1 < end) {
+        if (!EARLY && left > 1) {
             pass<false, true>(a, w, base, stage, tile, next, args);
         }
 #if A_ASYNC
@@ -333,16 +378,17 @@ PTX_INLINE void produce(
 #endif
         mmq_barrier_arrive(FULL(stage), THREADS);
         stage = stage + 1 < STAGES ? stage + 1 : 0;
+        tile = next;
     }
 }
 
 // The first row and output of a warp that multiplies, in the block's tile.
 PTX_INLINE int warp_row() {
-    return (int)threadIdx.x / 32 / SPREAD_N * WM;
+    return anew((int)threadIdx.x) / 32 / SPREAD_N * WM;
 }
 
 PTX_INLINE int warp_out() {
-    return (int)threadIdx.x / 32 % SPREAD_N * WN;
+    return anew((int)threadIdx.x) / 32 % SPREAD_N * WN;
 }
 
 // ---- Products -----------------------------------------------------------------------------------
@@ -453,6 +499,9 @@ PTX_INLINE void leave(
         int row = row0 + i * 16 + lane / 4 + (odd ? 8 : 0);
 #pragma unroll
         for (int j = 0; j < NT; j++) {
+            if (STREAMED) {
+                __syncwarp(); // keeps the compiler from loading all of BIAS and RESIDUAL at first
+            }
             const float(&s)[4] = sums[i][j];
             float x = __shfl_xor_sync(0xffffffffu, odd ? s[0] : s[2], 1);
             float y = __shfl_xor_sync(0xffffffffu, odd ? s[1] : s[3], 1);
@@ -464,45 +513,57 @@ PTX_INLINE void leave(
     }
 }
 
-// in (S) rows of q8_32w. weight (N, K) as in the file, or expanded. bias (N), residual (S, N),
-// n_tokens (1), or NULL. out (S, N) may be residual; with args.splits > 1 parts (splits, S, N
-// rounded up to 4), bias and residual NULL, the row's stride and out_wide accordingly. Grid: x
-// rows, y outputs, z parts of K.
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-        mm_mmq(const unsigned char *__restrict__ in, const unsigned char *__restrict__ weight,
-                const float *__restrict__ bias, const float *residual, float *out,
-                const int *__restrict__ n_tokens, const mm_args args) {
-    extern __shared__ __align__(128) unsigned char shared[];
-    int rows = n_tokens ? min(*n_tokens, args.rows) : args.rows;
-    int first_row = (int)blockIdx.x * TILE_M;
-    int first_out = (int)blockIdx.y * BN;
-    if (first_row >= rows) {
+PTX_INLINE int rows_in_use(const int *n_tokens, const mm_args &args) {
+    return n_tokens ? min(*n_tokens, args.rows) : args.rows;
+}
+
+#if STREAMED
+// The numbers that results need, anew.
+PTX_INLINE mm_args anew(mm_args args) {
+    args.rows = anew(args.rows);
+    args.n = anew(args.n);
+    args.k = anew(args.k);
+    args.splits = anew(args.splits);
+    args.out_wide = anew(args.out_wide);
+    args.out_stride = anew(args.out_stride);
+    args.residual_stride = anew(args.residual_stride);
+    return args;
+}
+
+// Behind the last of the ring's tiles that make a tile, or a part of one, `left` more to come: what
+// is to leave, and where it goes.
+PTX_INLINE void leave_shared(const float (&sums)[MT][NT][4], const mm_out &given, float *parts,
+        const int *n_tokens, int left) {
+    mm_args args = anew(given.args);
+    mm_out to = {anew(given.bias), anew(given.residual), anew(given.out), args};
+    int rows = rows_in_use(anew(n_tokens), args);
+    int live = mmq_row_tiles(rows);
+    int block = ptx_block_x();
+    mmq_work work = mmq_work_of(block, live, args);
+    int steps = mmq_steps(args);
+    int end = work.end - left;
+    int tile = (end - 1) / steps;
+    int begin = max(work.begin, tile * steps);
+    int row = (work.first + tile) % live * TILE_M;
+    int out = (work.first + tile) / live * BN;
+    if (end - begin == steps) {
+        leave(sums, to, row + warp_row(), rows, out + warp_out());
         return;
     }
-    unsigned base = ptx_shared(shared);
-    int tiles = (args.k + BK - 1) / BK;
-    int each = (tiles + args.splits - 1) / args.splits;
-    int tile = (int)blockIdx.z * each;
-    int end = min(tile + each, tiles);
-    int warp = (int)threadIdx.x / 32;
-    if (warp >= SPREAD_M * SPREAD_N) {
-        activations a;
-        a.from = in + first_row * args.in_stride;
-        a.rows = rows - first_row;
-        weights w;
-        w.rows = args.n - first_out;
-#if MMQ_EXPANDED
-        w.from = weight + first_out * b_stride(args);
-#else
-        w.from = weight + first_out * args.weight_stride;
+    long long part = 2 * block + (begin == tile * steps);
+    args.out_stride = BN * 4;
+    args.out_wide = 1;
+    args.n = BN;
+    leave(sums, {nullptr, nullptr, anew(parts) + part * (TILE_M * BN), args}, warp_row(),
+            rows - row, warp_out());
+}
 #endif
-        produce(a, w, base, tile, end, args);
-        return;
-    }
-    float sums[MT][NT][4] = {};
-    int stage = 0;
+
+// Multiplies tiles of the ring until `end` of those that the block has left are left.
+PTX_INLINE void multiply_tiles(
+        float (&sums)[MT][NT][4], unsigned base, int &stage, int &left, int end) {
 #pragma unroll 1
-    for (int left = end - tile; left > 0; left--) {
+    for (; left > end; left--) {
         mmq_barrier_sync(FULL(stage), THREADS);
         multiply_tile(sums, base, stage, warp_row(), warp_out());
         if (left > STAGES) { // else nobody waits for it
@@ -510,10 +571,76 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         }
         stage = stage + 1 < STAGES ? stage + 1 : 0;
     }
+}
+
+// in (S) rows of q8_32w. weight (N, K) as in the file, or expanded. bias (N), residual (S, N),
+// n_tokens (1), or NULL. out (S, N) may be residual. Grid: x rows, y outputs, z parts of K; with
+// args.splits > 1 out is parts (splits, S, N rounded up to 4), bias and residual NULL, the row's
+// stride and out_wide accordingly. STREAMED: parts (2 * splits, TILE_M, BN); grid: x the blocks
+// that share steps, then as many tiles as may have a block each.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+        mm_mmq(const unsigned char *__restrict__ in, const unsigned char *__restrict__ weight,
+                const float *__restrict__ bias, const float *residual, float *out, float *parts,
+                const int *__restrict__ n_tokens, const mm_args args) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    int rows = rows_in_use(n_tokens, args);
+    int steps = mmq_steps(args);
+#if STREAMED
+    if (rows <= 0) {
+        return;
+    }
+    int live = mmq_row_tiles(rows);
+    mmq_work work = mmq_work_of((int)blockIdx.x, live, args);
+    int number = work.first + work.begin / steps;
+    int first_row = number % live * TILE_M;
+    int first_out = number / live * BN;
+    int tile = work.begin % steps;
+    int left = work.end - work.begin;
+    int count = steps - tile; // of those that make the first tile of the product
+#else
+    int first_row = (int)blockIdx.x * TILE_M;
+    int first_out = (int)blockIdx.y * BN;
+    int each = (steps + args.splits - 1) / args.splits;
+    int tile = (int)blockIdx.z * each;
+    int left = first_row < rows ? min(each, steps - tile) : 0;
+#endif
+    if (left == 0) {
+        return;
+    }
+    unsigned base = ptx_shared(shared);
+    if ((int)threadIdx.x >= CONSUMER_THREADS) {
+        activations a;
+        weights w;
+        go_to(a, w, in, weight, first_row, first_out, rows, args);
+        produce(a, w, base, tile, left, args, [&](int next) {
+#if STREAMED
+            if (next == steps) {
+                number++;
+                go_to(a, w, in, weight, number % live * TILE_M, number / live * BN, rows, args);
+                return 0;
+            }
+#endif
+            return next;
+        });
+        return;
+    }
+    int stage = 0;
+#if STREAMED
+#    pragma unroll 1
+    while (left > 0) {
+        float sums[MT][NT][4] = {};
+        multiply_tiles(sums, (unsigned)anew((int)base), stage, left, max(left - count, 0));
+        leave_shared(sums, {bias, residual, out, args}, parts, n_tokens, left);
+        count = mmq_steps(anew(args));
+    }
+#else
+    float sums[MT][NT][4] = {};
+    multiply_tiles(sums, base, stage, left, 0);
 
     // Reckoned anew, so that it need not wait in registers behind the sums.
-    rows = n_tokens ? min(*n_tokens, args.rows) : args.rows;
+    rows = rows_in_use(n_tokens, args);
     out = (float *)((char *)out + (long long)(int)blockIdx.z * args.rows * args.out_stride);
     leave(sums, {bias, residual, out, args}, ptx_block_x() * TILE_M + warp_row(), rows,
             ptx_block_y() * BN + warp_out());
+#endif
 }

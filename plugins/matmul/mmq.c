@@ -3,11 +3,12 @@
 // The shared memory is reckoned here from the geometry, apart from the source's own layout, which
 // kiln compares with this figure.
 #include "mmq.h"
+#include "mmq_share.h"
 
 #include <stdio.h>
 
 enum {
-    ROW_THREADS = 256, // of mm_mmq_expand and mm_mmq_join
+    ROW_THREADS = 256, // of mm_mmq_expand, mm_mmq_join and mm_mmq_seams
     SCALE_PAD = 4,     // rows behind a row of scales or factors
     K_PAD = 128,       // columns of expanded rows: a multiple of this
     FEW_ROWS = 64,     // up to here a block takes no more rows than there are, rounded up
@@ -76,16 +77,22 @@ PARAM(min_blocks, "MIN_BLOCKS", "blocks a multiprocessor that registers must all
     .unit = "blocks", .value = 1, .min = 1, .max = 8};
 PARAM(splits, "SPLITS", "parts of K that blocks share, added in order; 0: as the device needs"),
     .flags = KILN_PARAM_REGROUPS, .unit = "parts", .value = 0, .min = 0, .max = 32};
+PARAM(stream_k, "STREAM_K",
+    "blocks share the last tiles' steps evenly: 0 never, 1 always, 2 where reckoned faster"),
+    .flags = KILN_PARAM_REGROUPS, .value = MMQ_STREAM_WHERE_FASTER, .min = MMQ_STREAM_NEVER,
+    .max = MMQ_STREAM_WHERE_FASTER};
 // clang-format on
 
 static const struct kiln_param *const params[] = {
-        &bm, &bn, &bk, &stages, &warps_m, &warps_n, &producers, &min_blocks, &splits};
-static const struct kiln_param *const params_q6[] = {
-        &bm_q6, &bn_q6, &bk, &stages_q6, &warps_m, &warps_n, &producers_q6, &min_blocks, &splits};
+        &bm, &bn, &bk, &stages, &warps_m, &warps_n, &producers, &min_blocks, &splits, &stream_k};
+static const struct kiln_param *const params_q6[] = {&bm_q6, &bn_q6, &bk, &stages_q6, &warps_m,
+        &warps_n, &producers_q6, &min_blocks, &splits, &stream_k};
 
 struct tile {
-    int32_t bm, bn, bk, stages, warps_m, warps_n, producers, splits;
+    int32_t bm, bn, bk, stages, warps_m, warps_n, producers;
     uint32_t threads, shared_bytes;
+    struct mmq_share share;
+    int64_t tiles, most_shared; // of the bound's rows; streamed: mmq_most_shared
 };
 
 // What sets the variants apart.
@@ -113,22 +120,47 @@ static void fit_rows(struct tile *tile, int32_t rows) {
     tile->warps_n = warps < tile->bn / 16 ? warps : tile->bn / 16;
 }
 
-// How many blocks share K: enough to give every multiprocessor work.
-static int32_t count_splits(
-        const struct mm_request *request, const struct tile *tile, int32_t wanted) {
+// Blocks that a multiprocessor certainly holds at a time: as many as registers are asked to allow,
+// with few rows two.
+static int32_t blocks_a_sm(const struct mm_request *request, const struct tile *tile) {
     const struct kiln_device *device = request->base.device;
-    int64_t blocks =
-            gpu_blocks(request->args.rows, tile->bm) * gpu_blocks(request->args.n, tile->bn);
-    int64_t tiles = gpu_blocks(request->args.k, tile->bk);
-    int64_t parts = wanted;
-    if (wanted == 0) {
-        int64_t a_sm = device->smem_sm / ((int64_t)tile->shared_bytes + device->smem_reserved);
-        bool two = tile->bm <= FEW_ROWS && a_sm >= 2 && 2 * tile->threads <= 1024;
-        parts = (int64_t)device->sm_count * (two ? 2 : 1) / blocks;
-        parts = parts > tiles / 2 ? tiles / 2 : parts;
+    int64_t room = device->smem_sm / ((int64_t)tile->shared_bytes + device->smem_reserved);
+    int32_t asked = gpu_value(&request->base, "MIN_BLOCKS");
+    if (asked < 2 && tile->bm <= FEW_ROWS && 2 * tile->threads <= 1024) {
+        asked = 2;
     }
-    parts = parts < 1 ? 1 : parts > tiles ? tiles : parts;
-    return (int32_t)gpu_blocks(tiles, gpu_blocks(tiles, parts)); // none without work
+    asked = asked > room ? (int32_t)room : asked;
+    return asked < 1 ? 1 : asked;
+}
+
+static int32_t pick_share(const struct mm_request *request, struct tile *tile) {
+    const struct gpu_request *base = &request->base;
+    int32_t wanted = gpu_value(base, "SPLITS");
+    enum mmq_stream stream = (enum mmq_stream)gpu_value(base, "STREAM_K");
+    if (wanted > 0 && stream == MMQ_STREAM_ALWAYS) {
+        return gpu_decline(base,
+                "SPLITS %d asks for equal parts of K, STREAM_K 1 for shared steps; set SPLITS to 0 "
+                "or STREAM_K to 0",
+                wanted);
+    }
+    const struct kiln_device *device = base->device;
+    struct mmq_product product = {.row_tiles = gpu_blocks(request->args.rows, tile->bm),
+            .out_tiles = gpu_blocks(request->args.n, tile->bn),
+            .steps = gpu_blocks(request->args.k, tile->bk),
+            .bm = tile->bm,
+            .bn = tile->bn,
+            .bk = tile->bk,
+            .sm_count = device->sm_count > 0 ? device->sm_count : 1,
+            .a_sm = blocks_a_sm(request, tile),
+            .memory_bandwidth = device->memory_bandwidth};
+    tile->share = mmq_pick_share(&product, wanted, stream);
+    tile->tiles = product.row_tiles * product.out_tiles;
+    tile->most_shared = mmq_most_shared(&product, &tile->share);
+    if (tile->share.streamed && !mmq_tiles_are_counted(&product, &tile->share)) {
+        return gpu_decline(base, "STREAM_K 1: %lld tiles are more than are counted; set it to 0",
+                (long long)tile->tiles);
+    }
+    return KILN_RESULT_OK;
 }
 
 static int32_t read_tile(
@@ -167,7 +199,6 @@ static int32_t read_tile(
     int32_t factors = blocks * (tile->bn + SCALE_PAD) * (has_pair(dtype) ? 8 : 4);
     tile->shared_bytes =
             (uint32_t)(tile->stages * ((tile->bm + tile->bn) * tile->bk + scales + factors));
-    tile->splits = count_splits(request, tile, gpu_value(base, "SPLITS"));
     int64_t wide = request->args.in_stride > request->args.weight_stride
                            ? request->args.in_stride
                            : request->args.weight_stride;
@@ -180,7 +211,7 @@ static int32_t read_tile(
         return gpu_decline(base, "WEIGHT: %d rows of BN %d; at most %d times BN are handled",
                 request->args.n, tile->bn, GRID_YZ);
     }
-    return KILN_RESULT_OK;
+    return pick_share(request, tile);
 }
 
 // ---- Preparation --------------------------------------------------------------------------------
@@ -236,14 +267,72 @@ static int32_t submit_join(const struct mm_request *request, uint32_t parts) {
     return gpu_launch_submit(&launch, &request->base);
 }
 
+static int32_t submit_seams(
+        const struct mm_request *request, const struct tile *tile, uint32_t parts) {
+    struct gpu_launch launch;
+    gpu_launch_begin(&launch, "mm_mmq_seams", ROW_THREADS);
+    gpu_launch_define(&launch, "ROW_THREADS", ROW_THREADS);
+    gpu_launch_define(&launch, "TILE_M", tile->bm);
+    gpu_launch_workspace(&launch, parts, 0);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_BIAS);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_RESIDUAL);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_OUT);
+    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_N_TOKENS);
+    gpu_launch_bytes(&launch, &request->args, sizeof(request->args));
+    launch.record.grid[0] =
+            (uint32_t)(tile->most_shared * gpu_blocks(tile->bm * tile->bn / 4, ROW_THREADS));
+    // Of the bound's rows: cut tiles are read once for each of their pieces, and written.
+    double shared = (double)(tile->tiles % tile->share.splits);
+    double cuts = shared > 0 ? tile->share.splits - 1 : 0;
+    double cut_tiles = cuts < shared ? cuts : shared;
+    double bytes = (double)tile->bm * tile->bn * 4;
+    launch.record.bytes_read = (cuts + cut_tiles) * bytes;
+    launch.record.bytes_written = cut_tiles * bytes;
+    return gpu_launch_submit(&launch, &request->base);
+}
+
+// What results are added to, where they go, and the parts of tiles.
+static void add_results(
+        struct gpu_launch *launch, const struct mm_request *request, bool split, uint32_t parts) {
+    if (split) {
+        gpu_launch_null(launch);
+        gpu_launch_null(launch);
+        gpu_launch_workspace(launch, parts, 0);
+    } else {
+        gpu_launch_operand(launch, &request->base, KILN_OPERAND_BIAS);
+        gpu_launch_operand(launch, &request->base, KILN_OPERAND_RESIDUAL);
+        gpu_launch_operand(launch, &request->base, KILN_OPERAND_OUT);
+    }
+}
+
+// How blocks share the work: the grid, and the name of the order of sums that comes of it. With
+// shared steps it names what the order follows from, beside the product and the rows of the call.
+static void share_out(
+        struct gpu_launch *launch, const struct mm_request *request, const struct tile *tile) {
+    int32_t parts = tile->share.splits;
+    if (tile->share.streamed) {
+        launch->record.grid[0] = (uint32_t)(parts + tile->tiles - tile->tiles % parts);
+        snprintf(launch->order, sizeof(launch->order), "matmul_q8:k32:t%dx%dx%d:s%d", tile->bm,
+                tile->bn, tile->bk, parts);
+    } else {
+        launch->record.grid[0] = (uint32_t)gpu_blocks(request->args.rows, tile->bm);
+        launch->record.grid[1] = (uint32_t)gpu_blocks(request->args.n, tile->bn);
+        launch->record.grid[2] = (uint32_t)parts;
+        snprintf(launch->order, sizeof(launch->order), "matmul_q8:k32:p%d",
+                (int)gpu_blocks(gpu_blocks(request->args.k, tile->bk), parts) * tile->bk);
+    }
+    launch->record.sum_order = launch->order;
+}
+
 static int32_t submit(const struct mm_request *request, const struct tile *tile,
         const struct lever *lever, uint32_t prepared, uint32_t parts) {
-    bool split = tile->splits > 1;
+    bool split = !tile->share.streamed && tile->share.splits > 1;
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "mm_mmq", tile->threads);
     gpu_launch_define_weight(&launch, request->weight);
     gpu_launch_define(&launch, "MMQ_EXPANDED", lever->expanded);
     gpu_launch_define(&launch, "A_ASYNC", lever->async);
+    gpu_launch_define(&launch, "STREAMED", tile->share.streamed);
     gpu_launch_define(&launch, "TILE_M", tile->bm);
     gpu_launch_define(&launch, "SPREAD_M", tile->warps_m);
     gpu_launch_define(&launch, "SPREAD_N", tile->warps_n);
@@ -253,14 +342,11 @@ static int32_t submit(const struct mm_request *request, const struct tile *tile,
     } else {
         gpu_launch_operand(&launch, &request->base, KILN_OPERAND_WEIGHT);
     }
-    if (split) {
-        gpu_launch_null(&launch);
-        gpu_launch_null(&launch);
+    add_results(&launch, request, split, parts);
+    if (tile->share.streamed) {
         gpu_launch_workspace(&launch, parts, 0);
     } else {
-        gpu_launch_operand(&launch, &request->base, KILN_OPERAND_BIAS);
-        gpu_launch_operand(&launch, &request->base, KILN_OPERAND_RESIDUAL);
-        gpu_launch_operand(&launch, &request->base, KILN_OPERAND_OUT);
+        gpu_launch_null(&launch);
     }
     struct mm_args args = request->args;
     if (split) {
@@ -269,19 +355,24 @@ static int32_t submit(const struct mm_request *request, const struct tile *tile,
     }
     gpu_launch_operand(&launch, &request->base, KILN_OPERAND_N_TOKENS);
     gpu_launch_bytes(&launch, &args, sizeof(args));
-    launch.record.grid[0] = (uint32_t)gpu_blocks(request->args.rows, tile->bm);
-    launch.record.grid[1] = (uint32_t)gpu_blocks(request->args.n, tile->bn);
-    launch.record.grid[2] = (uint32_t)tile->splits;
     launch.record.shared_bytes = tile->shared_bytes;
     mm_count_work(&launch.record, request);
     uint32_t row = (uint32_t)tile->bk;
     uint32_t swizzle = tile->bk == 64 ? KILN_SWIZZLE_64 : KILN_SWIZZLE_128;
     gpu_launch_site(&launch, KILN_SITE_LDMATRIX, "IN ldmatrix", row, 16, swizzle);
     gpu_launch_site(&launch, KILN_SITE_LDMATRIX, "WEIGHT ldmatrix", row, 16, swizzle);
-    snprintf(launch.order, sizeof(launch.order), "matmul_q8:k32:p%d",
-            (int)gpu_blocks(gpu_blocks(request->args.k, tile->bk), tile->splits) * tile->bk);
-    launch.record.sum_order = launch.order;
+    share_out(&launch, request, tile);
     return gpu_launch_submit(&launch, &request->base);
+}
+
+// Bytes of the workspace that parts are left in; 0: none.
+static uint64_t part_bytes(const struct mm_request *request, const struct tile *tile) {
+    uint64_t parts = (uint64_t)tile->share.splits;
+    if (tile->share.streamed) {
+        return 2 * parts * (uint64_t)tile->bm * (uint64_t)tile->bn * 4;
+    }
+    uint64_t width = (uint64_t)gpu_blocks(request->args.n, 4) * 4;
+    return parts > 1 ? parts * (uint64_t)request->args.rows * width * 4 : 0;
 }
 
 static int32_t plan_int8(const struct kiln_problem *problem, const struct kiln_geometry *geometry,
@@ -301,23 +392,25 @@ static int32_t plan_int8(const struct kiln_problem *problem, const struct kiln_g
     if (result != KILN_RESULT_OK) {
         return result;
     }
-    request.args.splits = tile.splits;
+    request.args.splits = tile.share.splits;
     uint32_t prepared = 0;
     if (lever->expanded) {
         result = prepare(&request, &prepared);
     }
+    uint64_t bytes = part_bytes(&request, &tile);
     int32_t parts = 0;
-    if (result == KILN_RESULT_OK && tile.splits > 1) {
-        uint64_t width = (uint64_t)gpu_blocks(request.args.n, 4) * 4;
-        parts = plan->workspace(
-                plan, (uint64_t)tile.splits * (uint64_t)request.args.rows * width * 4, 0);
+    if (result == KILN_RESULT_OK && bytes > 0) {
+        parts = plan->workspace(plan, bytes, 0);
         result = parts < 0 ? KILN_RESULT_FAILED : KILN_RESULT_OK;
     }
     if (result == KILN_RESULT_OK) {
         result = submit(&request, &tile, lever, prepared, (uint32_t)parts);
     }
-    return result == KILN_RESULT_OK && tile.splits > 1 ? submit_join(&request, (uint32_t)parts)
-                                                       : result;
+    if (result != KILN_RESULT_OK || bytes == 0) {
+        return result;
+    }
+    return tile.share.streamed ? submit_seams(&request, &tile, (uint32_t)parts)
+                               : submit_join(&request, (uint32_t)parts);
 }
 
 static int32_t plan_mmq(void *instance, const struct kiln_problem *problem,
@@ -350,9 +443,10 @@ static const char *const slots_all[] = {"matmul.q4_K.prefill", "matmul.q6_K.pref
 static const char *const in_formats[] = {GPU_Q8_FORMAT};
 static const struct kiln_io in_io = GPU_IO(IN, in_formats);
 static const struct kiln_io *const ios[] = {&in_io};
-static const struct kiln_kernel *const kernels[] = {&mm_kernel_mmq, &mm_kernel_mmq_join};
+static const struct kiln_kernel *const kernels[] = {
+        &mm_kernel_mmq, &mm_kernel_mmq_join, &mm_kernel_mmq_seams};
 static const struct kiln_kernel *const kernels_expand[] = {
-        &mm_kernel_mmq, &mm_kernel_mmq_join, &mm_kernel_mmq_expand};
+        &mm_kernel_mmq, &mm_kernel_mmq_join, &mm_kernel_mmq_seams, &mm_kernel_mmq_expand};
 
 #define VARIANT(object, label, text, slot_list, param_list, kernel_list, function) \
     const struct kiln_variant object = {.struct_size = sizeof(struct kiln_variant), \

@@ -11,6 +11,6 @@ extern const struct kiln_variant mm_variant_mmq_expand;
 extern const struct kiln_variant mm_variant_quantize;
 
 extern const struct kiln_kernel mm_kernel_mmq, mm_kernel_mmq_expand, mm_kernel_mmq_join;
-extern const struct kiln_kernel mm_kernel_quantize;
+extern const struct kiln_kernel mm_kernel_mmq_seams, mm_kernel_quantize;
 
 #endif

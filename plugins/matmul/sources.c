@@ -19,6 +19,7 @@ static const struct kiln_header *const headers[] = {
         HEADER("matmul/mm_glu.cuh", embed_mm_glu),
         HEADER("common/q8.cuh", embed_q8),
         HEADER("matmul/mmq_mma.cuh", embed_mmq_mma),
+        HEADER("matmul/mmq_share.cuh", embed_mmq_share),
         HEADER("matmul/mmq_weights.cuh", embed_mmq_weights),
         HEADER("matmul/mv_args.cuh", embed_mv_args),
         HEADER("matmul/mv_types.cuh", embed_mv_types),
@@ -49,5 +50,6 @@ KERNEL(wgmma);
 KERNEL(mmq);
 KERNEL(mmq_expand);
 KERNEL(mmq_join);
+KERNEL(mmq_seams);
 KERNEL(quantize);
 KERNEL(stream);

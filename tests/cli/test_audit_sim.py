@@ -2,7 +2,8 @@
 """`kiln audit --simulate`: structure and behaviour of every CUDA variant that ships, from the simulator alone.
 
 usage: test_audit_sim.py KILN; skipped (77) where there is no NVRTC. Each variant once, with q4_K weights, bound in as few
-configurations as there are variants of the slot that has most; what wgmma does sim cannot run, and says so.
+configurations as there are variants of the slot that has most; what wgmma does sim cannot run, and says so. The int8
+products once by tiles and once by shared steps: which of them a call takes follows its size, and sim runs a small one.
 """
 import json
 import os
@@ -68,8 +69,10 @@ def look_at(row):
           ("barriers_per_turn" in row), str(loops)[:400])
 
 
-def simulate(sets, slots):
+def simulate(sets, slots, stream=0):
     words = [word for slot, variant in sets for word in ("--set", "%s.variant=%s" % (slot, variant))]
+    words += [word for slot, variant in sets if variant.startswith("mmq")
+              for word in ("--set", "%s.STREAM_K=%d" % (slot, stream))]
     return run("audit", *slots, "--simulate", "--target", "a100", "--json", *words)
 
 
@@ -108,6 +111,12 @@ for sets, asked in rounds:
         if row["kernel"] and (row["variant"], row["kernel"]) not in seen:
             seen.add((row["variant"], row["kernel"]))
             look_at(row)
+streamed = [row for name in ("mmq", "mmq_async", "mmq_expand")
+            for row in simulate([("matmul.q4_K.prefill", name)], ["matmul.q4_K.prefill"], stream=1)["kernels"]]
+check("products of shared steps", [row["kernel"] for row in streamed].count("mm_mmq_seams") == 3,
+      [row["kernel"] for row in streamed])
+for row in streamed:
+    look_at(row)
 missing = {name for slot, names in slots.items() if slot not in alone for name in names} | groups
 missing -= {variant for variant, _ in seen}
 check("every variant", not missing and len(seen) > 20, missing)

@@ -70,17 +70,23 @@ static int64_t default_of(const struct kiln_param *param, const struct kiln_devi
     return param->value;
 }
 
-// key: a parameter that is given `value`, or NULL: all have their defaults.
-static void make(struct made *made, const struct kiln_plugin *plugin,
+struct setting {
+    const char *key;
+    int64_t value;
+};
+
+// The parameters that are not in the list, which ends with a key of NULL, have their defaults.
+static void make_with(struct made *made, const struct kiln_plugin *plugin,
         const struct kiln_variant *variant, struct exec_op *op, const struct kiln_device *device,
-        const char *key, int64_t value) {
+        const struct setting *settings) {
     *made = (struct made){.planned = NULL};
     assert_true(variant->n_params <= MAX_PARAMS);
     for (uint32_t i = 0; i < variant->n_params; i++) {
         made->names[i] = variant->params[i]->name;
-        made->values[i] = key != NULL && strcmp(key, made->names[i]) == 0
-                                  ? value
-                                  : default_of(variant->params[i], device);
+        made->values[i] = default_of(variant->params[i], device);
+        for (const struct setting *set = settings; set->key != NULL; set++) {
+            made->values[i] = strcmp(set->key, made->names[i]) == 0 ? set->value : made->values[i];
+        }
     }
     for (uint32_t i = 0; i < op->op.n_operands; i++) {
         op->list[i] = &op->tensors[i];
@@ -102,6 +108,14 @@ static void make(struct made *made, const struct kiln_plugin *plugin,
             .values = made->values};
     made->status = kiln_plan_make(plugin, variant, NULL, &problem, &geometry, device,
             &made->outcome, &made->planned, &made->err);
+}
+
+// key: a parameter that is given `value`, or NULL: all have their defaults.
+static void make(struct made *made, const struct kiln_plugin *plugin,
+        const struct kiln_variant *variant, struct exec_op *op, const struct kiln_device *device,
+        const char *key, int64_t value) {
+    const struct setting settings[] = {{key, value}, {NULL, 0}};
+    make_with(made, plugin, variant, op, device, settings);
 }
 
 static int64_t value_of(
@@ -150,7 +164,7 @@ static void mmq_defaults_fit_every_target(void **state) {
             for (int type = 0; type < N_TYPES; type++) {
                 struct exec_op op = matmul_op(type, 3325, 18944, 3584);
                 struct made made;
-                make(&made, matmul, variant, &op, &devices[t].desc, NULL, 0);
+                make(&made, matmul, variant, &op, &devices[t].desc, "STREAM_K", 0);
                 if (made.status != KILN_STATUS_OK) {
                     fail_msg("%s: %s", targets[t], made.err.text);
                 }
@@ -183,7 +197,7 @@ static void mmq_defaults_fit_every_target(void **state) {
 }
 
 // Few rows take a tile of their size; the parts of K are as many as the device has room for, and
-// none is empty.
+// none is empty. Of few tiles of few steps equal parts are the best way.
 static void mmq_few_rows_share_the_device(void **state) {
     (void)state;
     static const struct {
@@ -208,14 +222,105 @@ static void mmq_few_rows_share_the_device(void **state) {
         assert_int_equal(made.planned->workspaces[0].bytes, parts * cases[i].s * cases[i].n * 4);
         kiln_planned_destroy(made.planned);
     }
-    struct exec_op op =
-            matmul_op(0, 512, 3584, 3584); // 112 blocks of 132: no part of K is worth it
+    struct exec_op op = matmul_op(0, 512, 3584, 3584); // 112 blocks of 132: no room for two parts
     struct made made;
-    make(&made, matmul, variant, &op, &devices[H200].desc, NULL, 0);
+    make(&made, matmul, variant, &op, &devices[H200].desc, "STREAM_K", 0);
     assert_int_equal(made.planned->launches[0].record.grid[2], 1);
+    assert_int_equal(made.planned->n_launches, 1);
     kiln_planned_destroy(made.planned);
     make(&made, matmul, variant, &op, &devices[H200].desc, "SPLITS", 5);
     assert_int_equal(made.planned->launches[0].record.grid[2], 5);
+    assert_true(has_define(&made.planned->launches[0].record, "STREAMED=0"));
+    kiln_planned_destroy(made.planned);
+}
+
+// As many blocks share steps as the device holds; behind them are whole turns of tiles. Parts have
+// room; the seams cover what does not fill a turn.
+static void check_streamed(const struct made *made, int64_t tiles, int64_t size, int64_t held) {
+    const struct kiln_launch *product = &made->planned->launches[0].record;
+    char order[64], tile[32];
+    assert_true(has_define(product, "STREAMED=1"));
+    assert_int_equal(product->grid[0], held + tiles / held * held);
+    assert_int_equal(product->grid[1], 1);
+    assert_int_equal(product->grid[2], 1);
+    (void)snprintf(tile, sizeof(tile), "TILE_M=%d", (int)(size / 128));
+    assert_true(has_define(product, tile));
+    (void)snprintf(
+            order, sizeof(order), "matmul_q8:k32:t%dx128x128:s%d", (int)(size / 128), (int)held);
+    assert_string_equal(product->sum_order, order);
+    assert_int_equal(made->planned->n_launches, 2);
+    const struct kiln_launch *seams = &made->planned->launches[1].record;
+    assert_string_equal(seams->kernel, "mm_mmq_seams");
+    int64_t most = tiles < held ? tiles : held - 1; // with other rows in use, any rest of a turn
+    assert_int_equal(seams->grid[0], most * blocks(size / 4, seams->block[0]));
+    assert_int_equal(made->planned->workspaces[0].bytes, 2 * held * size * 4);
+}
+
+// A 7B's products on 132 multiprocessors: shared steps where tiles leave a turn of the device half
+// empty, and enough of them to pay for the seams. A call has more than half of the rows.
+static void mmq_streams_where_turns_are_not_full(void **state) {
+    (void)state;
+    static const struct {
+        int64_t s, n, k;
+        int streamed;
+    } cases[] = {
+            {512, 3584, 18944, 1},  // 84 or 112 tiles for 132
+            {512, 18944, 3584, 1},  // 444 or 592: 3 turns and 48, 4 and 64
+            {1024, 3584, 18944, 1}, // 140 to 224
+            {64, 18944, 3584, 1},   // 148 for 264, two blocks each
+            {1024, 18944, 3584, 0}, // 1184 when full, 9 turns less 4
+            {512, 512, 3584, 0},    // 16 tiles of 28 steps: equal parts do
+            {128, 3584, 3584, 0},
+    };
+    const struct kiln_variant *variant = variant_of(matmul, "mmq");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct exec_op op = matmul_op(0, cases[i].s, cases[i].n, cases[i].k);
+        int64_t rows = cases[i].s == 64 ? 64 : 128;
+        struct made made;
+        make(&made, matmul, variant, &op, &devices[H200].desc, NULL, 0);
+        assert_int_equal(made.outcome, KILN_PLAN_DONE);
+        if (cases[i].streamed) {
+            check_streamed(&made, blocks(cases[i].s, rows) * (cases[i].n / 128), rows * 128,
+                    rows == 64 ? 264 : 132);
+        } else {
+            assert_true(has_define(&made.planned->launches[0].record, "STREAMED=0"));
+        }
+        kiln_planned_destroy(made.planned);
+        make(&made, matmul, variant, &op, &devices[H200].desc, "STREAM_K", 0);
+        assert_true(has_define(&made.planned->launches[0].record, "STREAMED=0"));
+        assert_non_null(strstr(made.planned->launches[0].record.sum_order, ":p"));
+        kiln_planned_destroy(made.planned);
+    }
+}
+
+// Asked for, steps are shared whatever it costs, but not together with equal parts.
+static void mmq_streams_when_asked(void **state) {
+    (void)state;
+    const struct kiln_variant *variant = variant_of(matmul, "mmq");
+    struct made made;
+    struct exec_op op = matmul_op(0, 512, 512, 3584);
+    make(&made, matmul, variant, &op, &devices[H200].desc, "STREAM_K", 1);
+    check_streamed(&made, 16, 128 * 128, 132);
+    kiln_planned_destroy(made.planned);
+    op = matmul_op(0, 17, 37888, 3584);
+    make(&made, matmul, variant, &op, &devices[H200].desc, "STREAM_K", 1);
+    check_streamed(&made, 296, 32 * 128, 264);
+    kiln_planned_destroy(made.planned);
+    op = matmul_op(3, 1, 1, 32);
+    make(&made, matmul, variant, &op, &devices[H200].desc, "STREAM_K", 1);
+    check_streamed(&made, 1, 16 * 128, 264);
+    kiln_planned_destroy(made.planned);
+    const struct setting both[] = {{"STREAM_K", 1}, {"SPLITS", 5}, {NULL, 0}};
+    make_with(&made, matmul, variant, &op, &devices[H200].desc, both);
+    assert_int_equal(made.outcome, KILN_PLAN_DECLINED);
+    assert_non_null(strstr(made.err.text, "SPLITS to 0"));
+    op = matmul_op(0, 1 << 29, 152064, 256); // 2^22 by 1188 tiles
+    make(&made, matmul, variant, &op, &devices[H200].desc, "STREAM_K", 1);
+    assert_int_equal(made.outcome, KILN_PLAN_DECLINED);
+    assert_non_null(strstr(made.err.text, "STREAM_K 1: 4982833152 tiles"));
+    make(&made, matmul, variant, &op, &devices[H200].desc, NULL, 0);
+    assert_int_equal(made.outcome, KILN_PLAN_DONE);
+    assert_true(has_define(&made.planned->launches[0].record, "STREAMED=0"));
     kiln_planned_destroy(made.planned);
 }
 
@@ -281,9 +386,12 @@ int main(void) {
             return 1;
         }
     }
+    devices[H200].desc.memory_bandwidth = 4.8e12; // its datasheet; a target alone says nothing
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(mmq_defaults_fit_every_target),
             cmocka_unit_test(mmq_few_rows_share_the_device),
+            cmocka_unit_test(mmq_streams_where_turns_are_not_full),
+            cmocka_unit_test(mmq_streams_when_asked),
             cmocka_unit_test(mmq_refuses_with_reasons),
             cmocka_unit_test(mmq_activations_have_three_ways),
     };
