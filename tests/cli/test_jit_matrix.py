@@ -57,6 +57,10 @@ def check(cache):
         assert sorted(found) == sorted(TARGETS.split(",")), found
         # What the fused launch writes is what the down product reads: no kernel makes f16 of it.
         assert model or not [row for row in compiled if row["kernel"] == "mm_rows"], "f16 is made of f16"
+    # Above, what a target does at one length of prompt; here every target shares steps.
+    compiled = matrix(cache, "matmul.*.prefill", "--set", "matmul.*.prefill.variant=mmq", "--set",
+                      "matmul.*.prefill.STREAM_K=1")
+    assert len([row for row in compiled if row["kernel"] == "mm_mmq_seams"]) >= 2 * 8, "shared steps on too few targets"
     if os.environ.get("KILN_TEST_LONG"):
         matrix(cache, "--all")
 
