@@ -1,6 +1,7 @@
 // One lane's arithmetic on the sim device, against other ways to reckon it: halves in f64 with
 // ldexp, exhaustively where 16 bits allow; integers bit by bit.
 #include "device/sim/lanes_math.h"
+#include "device/sim/wgmma.h"
 
 #include "device/sim/exec_impl.h"
 
@@ -245,7 +246,12 @@ static void math_gives_the_same_bits_with_avx2_and_without(void **state) {
             op.list_b = 8;
             op.list_c = 10;
             op.n = round % 2 ? 1 : 2;
-            struct sim_warp warp = {.lists = list};
+            // Of a warpgroup: sums in registers 0-3, or halves of them in 0 and 1.
+            struct sim_product product = {
+                    .n = 1, .bf16 = round % 3 == 0, .halves = round % 3 == 1, .zero = round & 1};
+            memcpy(product.a, one + 4 * REGISTER, sizeof(product.a));
+            memcpy(product.b[0], one + 8 * REGISTER, sizeof(product.b[0]));
+            struct sim_warp warp = {.lists = list, .product = &product};
             warp.mask = matrix ? SIM_ALL : masks[round % 4];
             warp.bank[0] = one;
             (void)plain[number](&warp, &op);

@@ -338,6 +338,8 @@ static void expect_error(const char *text, const char *part) {
     assert_null(module);
 }
 
+#define WGMMA(shape, types) "wgmma.mma_async.sync.aligned." shape "." types " "
+
 static void sim_ptx_refuses(void **state) {
     (void)state;
     static const struct {
@@ -374,7 +376,21 @@ static void sim_ptx_refuses(void **state) {
             {"mma.sync.aligned.m16n8k8.row.row.f32.f16.f16.f32 {%f1}, {%r1}, {%r2}, {%f1};",
                     "is .row.col"},
             {"tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [t, {%f5, %f6}];", "t is not declared"},
-            {"wgmma.fence.sync.aligned;", "instruction wgmma is unknown"},
+            {"tcgen05.fence::before_thread_sync;", "instruction tcgen05 is unknown"},
+            {"wgmma.fence.aligned;", ".sync.aligned"},
+            {"wgmma.fence.sync.aligned;", "on sm_90a alone; the module is for sm_80"},
+            {"wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1}, %rd1, %rd2;",
+                    ".sync.aligned is missing"},
+            {WGMMA("m64n12k16", "f32.f16.f16") "{%f1, %f2, %f3, %f4}, %rd1, %rd2, 1, 1, 1, 0, 0;",
+                    "a shape is missing"},
+            {WGMMA("m64n8k16", "f16.bf16.bf16") "{%r1, %r2}, %rd1, %rd2, 1, 1, 1, 0, 0;",
+                    "do not go together"},
+            {WGMMA("m64n8k16", "f32.f16.f16") "{%f1, %f2}, %rd1, %rd2, 1, 1, 1, 0, 0;",
+                    "2 registers in a list; 4 are wanted"},
+            {WGMMA("m64n8k16", "f32.f16.f16") "{%f1, %f2, %f3, %f4}, %rd1, %rd2, 1, 2, 1, 0, 0;",
+                    "by 1 or -1"},
+            {WGMMA("m64n8k16", "f32.f16.f16") "{%f1, %f2, %f3, %f4}, %rd1, %rd2, 1, 1, 1, 0;",
+                    "7 operands; 8 are wanted"},
             {"@%r1 bra X; X:", "%r1 is no predicate register"},
             {"setp.gt.b32 %p1, %r1, %r2;", "does not go with the type"},
             {".reg .b32 %r1; .reg .b32 %r1;", "declared twice"},

@@ -11,6 +11,7 @@ enum sim_access_kind {
     SIM_ASYNC = 8,  // cp.async: its data arrives later
     SIM_CONSTANT = 16,
     SIM_MBARRIER = 32, // an operation on an mbarrier: no access to bytes
+    SIM_PROXY = 64,    // by a product of a warpgroup; its banks are not counted
 };
 
 // Lanes that are not in `mask` have the address of one that is, and readable memory behind it.

@@ -91,7 +91,12 @@ enum kiln_sim_class kiln_sim_class_of(const struct kiln_ptx_insn *insn) {
         return KILN_SIM_CLASS_ASYNC;
     case KILN_PTX_OP_MMA:
     case KILN_PTX_OP_WMMA_MMA:
+    case KILN_PTX_OP_WGMMA:
         return KILN_SIM_CLASS_TENSOR;
+    case KILN_PTX_OP_WGMMA_FENCE:
+    case KILN_PTX_OP_WGMMA_COMMIT:
+    case KILN_PTX_OP_WGMMA_WAIT:
+        return KILN_SIM_CLASS_BARRIER;
     case KILN_PTX_OP_SHFL:
         return KILN_SIM_CLASS_SHUFFLE;
     case KILN_PTX_OP_VOTE:
@@ -152,6 +157,10 @@ void kiln_sim_opcode(const struct kiln_ptx_insn *insn, char *text, size_t size) 
     case KILN_PTX_OP_WMMA_MMA:
         snprintf(text, size, "%s.%s.%s.%s.%s.%s", name, shapes[insn->sub], type_name(insn->type),
                 type_name(insn->type2), type_name(insn->type3), type_name(insn->type4));
+        break;
+    case KILN_PTX_OP_WGMMA:
+        snprintf(text, size, "%s.m64n%uk16.%s.%s.%s", name, insn->sub * 8u, type_name(insn->type),
+                type_name(insn->type2), type_name(insn->type3));
         break;
     case KILN_PTX_OP_LDMATRIX:
     case KILN_PTX_OP_STMATRIX:

@@ -8,7 +8,8 @@
 // warp's last read. An access that does not know of those is a race, or early. Where parts of a
 // word differ, its bytes are kept apart.
 //
-// Likewise each warp knows which writes of warps a fence.proxy.async has shown to the copy engine.
+// Likewise each warp knows which writes of warps a fence.proxy.async has shown to the copy engine
+// and to products of warpgroups (wgmma), which read until their wait.
 #ifndef KILN_DEVICE_SIM_CLOCK_H
 #define KILN_DEVICE_SIM_CLOCK_H
 
@@ -31,6 +32,8 @@ void kiln_sim_clock_access(
 // A copy into shared memory, counted at that mbarrier's phase.
 void kiln_sim_clock_bulk(struct sim_warp *warp, const struct sim_op *op,
         const struct sim_range *range, const struct sim_mbarrier *barrier);
+// A product of the warp may from now on read these words, or no longer does.
+void kiln_sim_clock_reading(struct sim_warp *warp, uint32_t at, uint32_t bytes, int under_way);
 // Data of a cp.async is there for its own lanes.
 void kiln_sim_clock_arrived(struct sim_warp *warp, const struct sim_copy *copy, uint32_t lanes);
 

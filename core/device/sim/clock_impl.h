@@ -41,8 +41,10 @@ struct sim_clocks {
     struct sim_vector warps[SIM_WARPS], barriers[SIM_BARRIERS];
     struct sim_mbarrier_clock mbarriers[SIM_MBARRIERS];
     struct sim_cell *cells; // (5 words): of words, then of bytes
-    uint32_t *reads;        // (5 words, n_warps): time of each warp's last read
+    uint32_t *reads;        // (5 words, n_warps): time of each warp's last read, or SIM_READING
 };
+
+#define SIM_READING UINT32_MAX // a product of the warp may still read it
 
 // NULL: no check wants them.
 static inline struct sim_clocks *kiln_sim_clocks_of(const struct sim_block *block) {

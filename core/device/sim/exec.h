@@ -82,7 +82,7 @@ uint32_t kiln_sim_static_shared(const struct kiln_sim_kernel *kernel);
     X(ALIGN, "align", "address not a multiple of the access's size") \
     X(RACE, "race", "two warps touch a shared byte with no barrier between, one writes") \
     X(UNINIT_SHARED, "uninit-shared", "read of shared memory that nobody wrote") \
-    X(ASYNC, "async", "data of an asynchronous copy touched before its wait") \
+    X(ASYNC, "async", "data of a copy, or registers of a product, touched before its wait") \
     X(BARRIER, "barrier", "a barrier that part of the block never reaches") \
     X(LANES, "lanes", "a .sync instruction with lanes missing") \
     X(DEADLOCK, "deadlock", "warps wait for what cannot happen") \

@@ -2,10 +2,10 @@
 //
 // memory.c the address space; prepare.c decoded functions -> operations ready to run; select.c
 // which code runs an instruction; lanes_*.c arithmetic, 32 lanes at a time; convert.c, directed.c
-// conversions and rounding modes; mma.c matrices; access.c loads and stores; async.c cp.async;
-// bulk.c cp.async.bulk; mbarrier.c; atomic.c; warp.c branches, calls, exits; collect.c shuffles and
-// votes; barrier.c; run.c blocks and warps in turn, launches; watch_*.c the checks; report.c
-// findings and counters.
+// conversions and rounding modes; mma.c matrices; wgmma.c those of warpgroups; access.c loads and
+// stores; async.c cp.async; bulk.c cp.async.bulk; mbarrier.c; atomic.c; warp.c branches, calls,
+// exits; collect.c shuffles and votes; barrier.c; run.c blocks and warps in turn, launches;
+// watch_*.c the checks; report.c findings and counters.
 #ifndef KILN_DEVICE_SIM_EXEC_IMPL_H
 #define KILN_DEVICE_SIM_EXEC_IMPL_H
 
@@ -76,7 +76,8 @@ struct kiln_sim_kernel {
     uint32_t local_bytes; // a lane, all activations
     int ordered;          // blocks run in the order of their index
     int partial;          // shared memory ordered by atomics
-    int timed;            // warps meet at mbarriers, or at barriers for part of a block
+    int timed;            // warps meet at mbarriers, or at barriers for part of a block; WGMMA
+    int products;         // it has a WGMMA
 };
 
 struct kiln_sim_code {
@@ -162,6 +163,7 @@ struct sim_warp {
     size_t n_copies, cap_copies;
     uint32_t group[SIM_LANES];                  // groups committed so far
     uint64_t global_reads[2], global_writes[2]; // allocations touched, by parity of the epoch
+    const struct sim_product *product;          // of the WGMMA that runs
 };
 
 enum {
@@ -198,6 +200,7 @@ struct sim_block {
     uint32_t n_mbarriers;
     uint64_t phases_ended;     // of all of them
     struct sim_shadow *shadow; // NULL: no check needs it
+    struct sim_wgmma *wgmma;   // NULL: the kernel has no WGMMA, or no check needs it
     uint64_t executed;
     int running;
     char *printed;

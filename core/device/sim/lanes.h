@@ -13,7 +13,7 @@
 
 enum {
     SIM_LANES = 32,
-    SIM_LIST_MAX = 64, // elements of a list operand
+    SIM_LIST_MAX = 128, // elements of a list operand
 };
 
 #define SIM_ALL UINT32_MAX // all lanes
@@ -77,6 +77,7 @@ enum sim_op_number {
     SIM_OP_MMA_F16_F32, // m16n8k16 and m16n8k8, the sums in f32
     SIM_OP_MMA_BF16_F32,
     SIM_OP_MMA_S8,
+    SIM_OP_WGMMA, // of warp->product
     SIM_OP_COUNT
 };
 

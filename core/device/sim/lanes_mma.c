@@ -1,6 +1,7 @@
 // lanes_mma: the products of the tensor cores that matter for speed: m16n8k8 and m16n8k16 of f16
-// and bf16 with f32 sums, m16n8k16 and m16n8k32 of bytes. All else is mma.c's. Compiled once for
-// any host and once for AVX2 (SIM_ISA).
+// and bf16 with f32 sums, m16n8k16 and m16n8k32 of bytes; and a warp's part of a product of a
+// warpgroup, whose operands wgmma.c has fetched. All else is mma.c's. Compiled once for any host
+// and once for AVX2 (SIM_ISA).
 //
 // The order of a sum: it begins with c and takes the products at k = 0, 1, 2 … one after another,
 // each exact (bf16's, where they leave the range of f32: rounded), each sum rounded to nearest.
@@ -12,6 +13,7 @@
 #include "device/sim/lanes.h"
 
 #include "device/sim/lanes_impl.h"
+#include "device/sim/wgmma.h"
 
 #ifdef __AVX2__
 #    include <immintrin.h>
@@ -220,8 +222,59 @@ static const struct sim_op *run_MMA_S8(struct sim_warp *warp, const struct sim_o
     return op + 1;
 }
 
+// ---- Products of warpgroups ---------------------------------------------------------------------
+// Halves of sums in two registers, of rows g and g + 8, as four registers of f32, and back.
+static void widen_sums(u32 to[4][SIM_LANES], const u32 *top, const u32 *bottom) {
+    for (int i = 0; i < SIM_LANES; i++) {
+        to[0][i] = f32_bits(f16_to_f32((uint16_t)top[i]));
+        to[1][i] = f32_bits(f16_to_f32((uint16_t)(top[i] >> 16)));
+        to[2][i] = f32_bits(f16_to_f32((uint16_t)bottom[i]));
+        to[3][i] = f32_bits(f16_to_f32((uint16_t)(bottom[i] >> 16)));
+    }
+}
+
+static void narrow_sums(u32 *top, u32 *bottom, u32 from[4][SIM_LANES]) {
+    for (int i = 0; i < SIM_LANES; i++) {
+        top[i] = f16_from_f32(f32_of(from[0][i])) | (u32)f16_from_f32(f32_of(from[1][i])) << 16;
+        bottom[i] = f16_from_f32(f32_of(from[2][i])) | (u32)f16_from_f32(f32_of(from[3][i])) << 16;
+    }
+}
+
+// A warp's 16 rows: one m16n8k16 after another.
+static const struct sim_op *run_WGMMA(struct sim_warp *warp, const struct sim_op *op) {
+    const struct sim_product *p = warp->product;
+    const uint32_t *list = warp->lists + op->lists + op->list_d;
+    u32 wide[4][SIM_LANES] __attribute__((aligned(64)));
+    static const u32 zeros[SIM_LANES] __attribute__((aligned(64)));
+    for (uint32_t j = 0; j < p->n; j++) {
+        struct registers r = {.b = {p->b[j][0], p->b[j][1]}};
+        u32 *halves[2] = {NULL, NULL};
+        for (uint32_t i = 0; i < 2 && p->halves; i++) {
+            halves[i] = sim_at(warp, list[2 * j + i]);
+        }
+        if (p->halves) {
+            widen_sums(wide, p->zero ? zeros : halves[0], p->zero ? zeros : halves[1]);
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            r.a[i] = p->a[i];
+            r.d[i] = p->halves ? wide[i] : sim_at(warp, list[4 * j + i]);
+            r.c[i] = p->zero ? zeros : r.d[i];
+        }
+        if (p->bf16) {
+            multiply(&r, 2, 1);
+        } else {
+            multiply(&r, 2, 0);
+        }
+        if (p->halves) {
+            narrow_sums(halves[0], halves[1], wide);
+        }
+    }
+    return op + 1;
+}
+
 void SIM_NAMED(kiln_sim_mma_)(sim_handler handlers[SIM_OP_COUNT]) {
     handlers[SIM_OP_MMA_F16_F32] = run_MMA_F16_F32;
     handlers[SIM_OP_MMA_BF16_F32] = run_MMA_BF16_F32;
     handlers[SIM_OP_MMA_S8] = run_MMA_S8;
+    handlers[SIM_OP_WGMMA] = run_WGMMA;
 }

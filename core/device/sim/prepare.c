@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "device/sim/run_impl.h"
+#include "device/sim/wgmma.h"
 
 #include <string.h>
 
@@ -118,6 +119,7 @@ static int has_lists(const struct kiln_ptx_insn *insn) {
     case KILN_PTX_OP_WMMA_MMA:
     case KILN_PTX_OP_WMMA_LOAD:
     case KILN_PTX_OP_WMMA_STORE:
+    case KILN_PTX_OP_WGMMA:
         return 1;
     default:
         return 0;
@@ -162,8 +164,33 @@ static enum kiln_status append_skip(
                              .id = b->function->first_insn + at});
 }
 
+static int list_is_watched(const struct building *b, uint32_t operand, uint32_t n) {
+    for (uint32_t i = 0; i < (n > 1 ? n : 1); i++) {
+        if (kiln_sim_watched(b->ptx, n > 1 ? b->ptx->lists[operand + i] : operand) !=
+                SIM_UNWATCHED) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+// Whether it touches registers that a WGMMA may be at work on, and is none itself.
+static int is_watched(const struct building *b, const struct kiln_ptx_insn *insn) {
+    int calls = insn->op == KILN_PTX_OP_CALL || insn->op == KILN_PTX_OP_CALL_HOST ||
+                insn->op == KILN_PTX_OP_CALL_REG || insn->op == KILN_PTX_OP_BRX;
+    return b->function == b->kernel->functions && b->ptx->n_watched > 0 && !calls &&
+           insn->op != KILN_PTX_OP_WGMMA &&
+           (list_is_watched(b, insn->d, insn->n_d) || list_is_watched(b, insn->a, insn->n_a) ||
+                   list_is_watched(b, insn->b, insn->n_b) ||
+                   list_is_watched(b, insn->c, insn->n_c) || list_is_watched(b, insn->e, 0));
+}
+
 static enum kiln_status append_insn(struct building *b, uint32_t at) {
     const struct kiln_ptx_insn *insn = &b->ptx->insns[at];
+    if (is_watched(b, insn)) {
+        KILN_TRY(append(b, (struct sim_op){.fn = kiln_sim_run_watch_registers,
+                                   .id = b->function->first_insn + at}));
+    }
     struct sim_op op = {.id = b->function->first_insn + at,
             .d = ref(b, insn->d),
             .d2 = ref(b, insn->d2),
@@ -265,6 +292,8 @@ static void look_at(struct kiln_sim_kernel *kernel, const struct kiln_ptx_insn *
     } else if (insn->op == KILN_PTX_OP_LD && insn->flags & KILN_PTX_VOLATILE) {
         kernel->ordered |= global;
         kernel->partial |= shared;
+    } else if (insn->op == KILN_PTX_OP_WGMMA) {
+        kernel->products = kernel->timed = 1;
     } else if (insn->op == KILN_PTX_OP_BAR) {
         kernel->timed |= insn->b != KILN_PTX_NONE || insn->sub == KILN_PTX_BAR_ARRIVE;
     } else if (insn->op == KILN_PTX_OP_MBARRIER || insn->op == KILN_PTX_OP_CP_BULK) {

@@ -236,7 +236,15 @@ enum kiln_ptx_flag {
     X(WMMA_MMA)  /* the same; SAT, round (f64) */ \
     X(WMMA_LOAD) /* list d; [a + imm]; c: stride in elements (32 bits, NONE: packed); space; type; \
                     sub: shape; imm2: 0 a, 1 b, 2 c; B_COL: .col */ \
-    X(WMMA_STORE) /* list b; [a + imm]; c: stride; space; type; sub: shape; B_COL: .col */
+    X(WMMA_STORE) /* list b; [a + imm]; c: stride; space; type; sub: shape; B_COL: .col */ \
+    /* -- matrices of warpgroups: wgmma; sub: N / 8 -- */ \
+    X(WGMMA)       /* list d += a times b; lists d and c: the same registers; a: list of 4 (n_a) \
+                      or a matrix's description (n_a 1, 64 bits); b: description; e (predicate): \
+                      false: d begins with 0; A_COL: a is M-major, TRANS: b is N-major; imm: 1 a \
+                      is negated, 2 b is */ \
+    X(WGMMA_FENCE) \
+    X(WGMMA_COMMIT) \
+    X(WGMMA_WAIT)  /* imm: groups that may be under way */
 
 enum kiln_ptx_op {
 #define KILN_PTX_OP_ENUM(name) KILN_PTX_OP_##name,
@@ -343,6 +351,9 @@ struct kiln_ptx_function {
     uint32_t *lists;
     uint32_t n_lists;
     uint32_t frame_bytes; // of registers a warp, multiple of 64
+    // Registers of 32 bits that a WGMMA names, or that are moved to or from one that it names: each
+    // has a place of its own, at watched_at + 128 i.
+    uint32_t watched_at, n_watched;
     uint32_t call_bytes;  // call area a lane, multiple of 16
     uint32_t local_bytes; // local memory a lane of one activation, multiple of 16
 };
@@ -400,6 +411,7 @@ struct kiln_ptx_module {
     char *name;       // of the text, for messages
     uint32_t version; // of PTX: 90 is 9.0
     uint32_t target;  // 80 is sm_80
+    char feature;     // 'a' of sm_90a; 0: none
     uint32_t address_bits;
     char **files; // by index, as .file numbers are found; NULL for numbers that were left out
     uint32_t n_files;

@@ -11,6 +11,7 @@
 
 enum {
     LANES = 32,
+    MAX_LIST = 128, // registers of one
     MAX_INSNS = 1 << 22
 };
 
@@ -423,7 +424,7 @@ enum kiln_status ptx_number(
 
 enum kiln_status ptx_list(struct ptx_decode *d, const struct ptx_operand *operand, uint32_t count,
         uint32_t bytes, int is_dest, uint32_t *to, uint8_t *n, uint8_t *reg_bytes) {
-    uint32_t values[64];
+    uint32_t values[MAX_LIST];
     uint8_t width = 0;
     const struct ptx_operand *elements = operand;
     uint32_t has = 1;
@@ -431,7 +432,7 @@ enum kiln_status ptx_list(struct ptx_decode *d, const struct ptx_operand *operan
         elements = &d->func->operands[operand->first];
         has = operand->count;
     }
-    if (has == 0 || has > 64 || (count != 0 && has != count)) {
+    if (has == 0 || has > MAX_LIST || (count != 0 && has != count)) {
         return ptx_bad(d, "%u registers in a list; %u are wanted", has, count);
     }
     for (uint32_t i = 0; i < has; i++) {
@@ -547,7 +548,8 @@ static const struct ptx_opcode *opcode_of(struct ptx_name name) {
     found = found ? found : ptx_bulk_opcode(name);
     found = found ? found : ptx_warp_opcode(name);
     found = found ? found : ptx_flow_opcode(name);
-    return found ? found : ptx_mma_opcode(name);
+    found = found ? found : ptx_mma_opcode(name);
+    return found ? found : ptx_wgmma_opcode(name);
 }
 
 static enum kiln_status statement(struct ptx_decode *d) {

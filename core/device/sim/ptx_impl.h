@@ -104,7 +104,8 @@ struct ptx_stmt {
 };
 
 struct ptx_reg {
-    uint8_t bytes; // 0: a predicate
+    uint8_t bytes;   // 0: a predicate
+    uint8_t watched; // a WGMMA may be at work on it (ptx_slots.c)
 };
 
 struct ptx_formal {
@@ -313,6 +314,7 @@ const struct ptx_opcode *ptx_bulk_opcode(struct ptx_name name);
 const struct ptx_opcode *ptx_warp_opcode(struct ptx_name name);
 const struct ptx_opcode *ptx_flow_opcode(struct ptx_name name);
 const struct ptx_opcode *ptx_mma_opcode(struct ptx_name name);
+const struct ptx_opcode *ptx_wgmma_opcode(struct ptx_name name);
 
 // ---- Flow and places ----------------------------------------------------------------------------
 
@@ -336,8 +338,7 @@ void ptx_flow_finish(struct ptx_flow *flow);
 
 // ptx_slots.c: replaces register numbers in operands by places in the frame.
 KILN_MUST_CHECK enum kiln_status ptx_slots(struct kiln_ptx_function *function,
-        const struct ptx_flow *flow, const struct ptx_reg *regs, uint32_t n_regs,
-        struct kiln_err *err);
+        const struct ptx_flow *flow, struct ptx_reg *regs, uint32_t n_regs, struct kiln_err *err);
 
 // For the analyzer, which does not look into other files: these never return OK.
 #ifdef __clang_analyzer__

@@ -42,6 +42,8 @@ static enum kiln_status target(struct ptx_parser *p) {
                 number = c >= '0' && c <= '9' ? number * 10 + (uint32_t)(c - '0') : number;
             }
             p->module->target = number;
+            char last = name.text[name.len - 1];
+            p->module->feature = last >= '0' && last <= '9' ? '\0' : last;
         } else if (!ptx_same(name, "debug") && !ptx_same(name, "texmode_independent")) {
             return ptx_fail(p, "an unknown target %.*s", (int)name.len, name.text);
         }

@@ -13,7 +13,8 @@
 #include <string.h>
 
 enum {
-    CLASSES = 4,         // predicates, 4, 8 and 16 bytes a lane
+    WATCHED = 4,         // the class of registers with places of their own, 4 bytes a lane
+    CLASSES = 5,         // predicates, 4, 8 and 16 bytes a lane, WATCHED
     MAX_SETS = 64 << 20, // bytes of live sets; beyond that nothing is shared
     LANES = 32
 };
@@ -82,6 +83,53 @@ static int drop_unread(struct kiln_ptx_function *function, uint32_t n_regs) {
     }
     kiln_free(is_read);
     return 0;
+}
+
+// ---- Registers of products under way ------------------------------------------------------------
+// A product of a warpgroup goes on working on its registers behind the instruction. Who follows
+// that needs to know the register for sure: it shares its place with no other. What is moved to or
+// from such a register may well be the same one on a GPU.
+
+static int is_plain(const struct ptx_reg *regs, uint32_t reg) {
+    return !(reg & KILN_PTX_CONST) && reg != KILN_PTX_NONE && regs[reg].bytes == 4;
+}
+
+static void watch_list(const struct kiln_ptx_function *function, uint32_t first, uint32_t n,
+        struct ptx_reg *regs) {
+    for (uint32_t i = 0; n > 1 && i < n; i++) {
+        uint32_t reg = function->lists[first + i];
+        if (is_plain(regs, reg)) {
+            regs[reg].watched = 1;
+        }
+    }
+}
+
+static void find_watched(
+        const struct kiln_ptx_function *function, struct ptx_reg *regs, uint32_t n_regs) {
+    int more = 0;
+    for (uint32_t r = 0; r < n_regs; r++) {
+        regs[r].watched = 0;
+    }
+    for (uint32_t i = 0; i < function->n_insns; i++) {
+        const struct kiln_ptx_insn *insn = &function->insns[i];
+        if (insn->op == KILN_PTX_OP_WGMMA) {
+            watch_list(function, insn->d, insn->n_d, regs);
+            watch_list(function, insn->a, insn->n_a, regs);
+            more = 1;
+        }
+    }
+    while (more) {
+        more = 0;
+        for (uint32_t i = 0; i < function->n_insns; i++) {
+            const struct kiln_ptx_insn *insn = &function->insns[i];
+            if (insn->op == KILN_PTX_OP_MOV && insn->type != KILN_PTX_PRED &&
+                    is_plain(regs, insn->d) && is_plain(regs, insn->a) &&
+                    regs[insn->d].watched != regs[insn->a].watched) {
+                regs[insn->d].watched = regs[insn->a].watched = 1;
+                more = 1;
+            }
+        }
+    }
 }
 
 // ---- Live ranges --------------------------------------------------------------------------------
@@ -198,7 +246,11 @@ struct places {
 };
 
 static uint32_t class_of(const struct ptx_reg *reg) {
-    return reg->bytes == 0 ? 0 : reg->bytes <= 4 ? 1 : reg->bytes == 8 ? 2 : 3;
+    return reg->watched      ? WATCHED
+           : reg->bytes == 0 ? 0
+           : reg->bytes <= 4 ? 1
+           : reg->bytes == 8 ? 2
+                             : 3;
 }
 
 static void places_finish(struct places *places) {
@@ -216,7 +268,7 @@ static int places_make(struct places *places, uint32_t n_regs, uint32_t n_positi
     int failed = 0;
     uint32_t **const of_regs[] = {&places->place, &places->next_start, &places->next_end,
             &places->free_ones[0], &places->free_ones[1], &places->free_ones[2],
-            &places->free_ones[3]};
+            &places->free_ones[3], &places->free_ones[WATCHED]};
     for (size_t i = 0; i < sizeof(of_regs) / sizeof(of_regs[0]); i++) {
         *of_regs[i] = kiln_calloc(n_regs, sizeof(uint32_t));
         failed |= !*of_regs[i];
@@ -250,6 +302,9 @@ static void sweep(struct places *places, const struct live *live, const struct p
         }
         for (uint32_t r = places->ends[at]; r != KILN_PTX_NONE; r = places->next_end[r]) {
             uint32_t class = class_of(&regs[r]);
+            if (class == WATCHED) {
+                continue;
+            }
             places->free_ones[class][places->n_free[class]++] = places->place[r];
         }
     }
@@ -262,7 +317,7 @@ struct rewrite {
 };
 
 static void rewrite_operand(void *arg, uint32_t *operand, int is_dest) {
-    static const uint32_t bytes[CLASSES] = {4, 4 * LANES, 8 * LANES, 16 * LANES};
+    static const uint32_t bytes[CLASSES] = {4, 4 * LANES, 8 * LANES, 16 * LANES, 4 * LANES};
     struct rewrite *rewrite = arg;
     uint32_t class = class_of(&rewrite->regs[*operand]);
     (void)is_dest;
@@ -275,7 +330,10 @@ static void rewrite_all(struct kiln_ptx_function *function, const struct places 
     rewrite.base[1] = (places->used[0] * 4 + 63) / 64 * 64;
     rewrite.base[2] = rewrite.base[1] + places->used[1] * 4 * LANES;
     rewrite.base[3] = rewrite.base[2] + places->used[2] * 8 * LANES;
-    function->frame_bytes = rewrite.base[3] + places->used[3] * 16 * LANES;
+    rewrite.base[WATCHED] = rewrite.base[3] + places->used[3] * 16 * LANES;
+    function->frame_bytes = rewrite.base[WATCHED] + places->used[WATCHED] * 4 * LANES;
+    function->watched_at = rewrite.base[WATCHED];
+    function->n_watched = places->used[WATCHED];
     for (uint32_t i = 0; i < function->n_insns; i++) {
         visit(function, &function->insns[i], rewrite_operand, &rewrite);
     }
@@ -311,7 +369,8 @@ static void live_finish(struct live *live) {
 }
 
 enum kiln_status ptx_slots(struct kiln_ptx_function *function, const struct ptx_flow *flow,
-        const struct ptx_reg *regs, uint32_t n_regs, struct kiln_err *err) {
+        struct ptx_reg *regs, uint32_t n_regs, struct kiln_err *err) {
+    find_watched(function, regs, n_regs);
     struct live live = {
             .function = function, .flow = flow, .n_regs = n_regs, .words = (n_regs + 63) / 64};
     struct places places = {0};

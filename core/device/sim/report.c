@@ -279,7 +279,7 @@ static char *finding_text(
                           : f->check == KILN_SIM_CHECK_UNINIT_SHARED ? "read of unwritten memory"
                           : f->check == KILN_SIM_CHECK_BOUNDS        ? "access out of bounds"
                           : f->check == KILN_SIM_CHECK_ALIGN         ? "misaligned access"
-                          : f->check == KILN_SIM_CHECK_ASYNC         ? "data of a copy under way"
+                          : f->check == KILN_SIM_CHECK_ASYNC         ? "touched too early"
                                                              : kiln_sim_check_meaning(f->check);
     char missing[80] = "";
     if (f->check == KILN_SIM_CHECK_BOUNDS && strcmp(f->space, "shared") == 0 && used > shared) {

@@ -10,6 +10,7 @@
 #include "device/sim/report.h"
 #include "device/sim/run_impl.h"
 #include "device/sim/watch.h"
+#include "device/sim/wgmma.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -86,6 +87,7 @@ static void destroy_block(struct sim_block *block) {
     kiln_free(block->shared);
     kiln_free(block->printed);
     kiln_sim_shadow_destroy(block->shadow);
+    kiln_sim_wgmma_destroy(block->wgmma);
     kiln_free(block);
 }
 
@@ -109,6 +111,9 @@ static enum kiln_status create_block(
     if (worker->check_shared) {
         KILN_TRY(kiln_sim_shadow_create(&block->shadow, block->shared_bytes,
                 worker->kernel->timed ? block->n_warps : 0, err));
+    }
+    if (worker->kernel->products && worker->checks) {
+        KILN_TRY(kiln_sim_wgmma_create(&block->wgmma, worker->kernel, err));
     }
     for (uint32_t w = 0; w < block->n_warps; w++) {
         struct sim_warp *warp = &block->warps[w];
@@ -175,6 +180,9 @@ static void begin_block(struct sim_block *block, uint64_t index) {
     }
     for (uint32_t w = 0; w < block->n_warps; w++) {
         begin_warp(&block->warps[w], run->n_threads);
+    }
+    if (block->wgmma) {
+        kiln_sim_wgmma_begin(block->wgmma);
     }
 }
 
@@ -258,6 +266,9 @@ static void end_block(struct sim_block *block) {
                 kiln_sim_copy_arrived(warp, &warp->copies[n], warp->copies[n].mask);
             }
         }
+    }
+    if (block->wgmma) {
+        kiln_sim_wgmma_end(block);
     }
     worker->executed += block->executed;
     atomic_fetch_add(&worker->run->done, 1);

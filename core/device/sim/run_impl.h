@@ -76,5 +76,11 @@ SIM_DECLARE(barrier);
 // mma.c
 SIM_DECLARE(matrix);       // any shape
 SIM_DECLARE(matrix_quick); // looks that all lanes are there, then runs the one for `mode`
+// wgmma.c, watch_wgmma.c
+SIM_DECLARE(wgmma);
+SIM_DECLARE(wgmma_fence);
+SIM_DECLARE(wgmma_commit);
+SIM_DECLARE(wgmma_wait);
+SIM_DECLARE(watch_registers); // in front of what touches registers that a WGMMA may work on
 
 #endif

@@ -80,15 +80,25 @@ static void judge_writer(struct look *look, const struct sim_cell *cell, uint32_
         tell(look, KILN_SIM_CHECK_RACE, byte,
                 "written by the copy engine, with no fence.proxy.async since it was written by",
                 cell->who);
+    } else if (look->kind & SIM_PROXY && cell->who < SIM_WARPS &&
+               cell->time > look->mine->shown[cell->who]) {
+        tell(look, KILN_SIM_CHECK_RACE, byte,
+                "read by a product, with no fence.proxy.async since it was written by", cell->who);
     }
 }
 
 static void judge_readers(struct look *look, const uint32_t *reads, uint32_t byte) {
-    uint32_t mine = look->warp->index, unknown = 0;
+    uint32_t mine = look->warp->index, unknown = 0, reading = 0;
     for (uint32_t w = 0; w < look->clocks->n_warps; w++) {
         unknown |= reads[w] > look->mine->seen[w] && w != mine ? 1u << w : 0;
+        reading |= reads[w] == SIM_READING ? 1u << w : 0;
     }
-    if (unknown) {
+    if (reading) {
+        tell(look, KILN_SIM_CHECK_RACE, byte,
+                look->engine ? "written by the copy engine, while a product may still read it, of"
+                             : "written while a product may still read it, of",
+                (uint32_t)__builtin_ctz(reading));
+    } else if (unknown) {
         tell(look, KILN_SIM_CHECK_RACE, byte,
                 look->engine ? "written by the copy engine, with no barrier since it was read by"
                              : "written, with no barrier since it was read by",
@@ -102,11 +112,11 @@ static void look_at_cell(struct look *look, size_t at, uint32_t byte) {
     struct sim_cell *cell = &clocks->cells[at];
     uint32_t *reads = clocks->reads + at * clocks->n_warps, mine = look->warp->index;
     int quiet = cell->flags == 0 && cell->who == mine && cell->time >= clocks->begin;
-    if (!quiet || look->engine) {
+    if (!quiet || look->engine || look->kind & SIM_PROXY) {
         judge_writer(look, cell, byte);
     }
     // An atomic's read is part of its write.
-    if (look->kind & SIM_READS && !(look->kind & SIM_ATOMIC)) {
+    if (look->kind & SIM_READS && !(look->kind & SIM_ATOMIC) && reads[mine] != SIM_READING) {
         reads[mine] = look->mine->seen[mine];
     }
     if (look->kind & SIM_WRITES && !(cell->flags & SIM_CELL_MBARRIER)) {
@@ -224,6 +234,18 @@ void kiln_sim_clock_bulk(struct sim_warp *warp, const struct sim_op *op,
     look.who = SIM_WARPS + (uint32_t)(barrier - warp->block->mbarriers);
     look.time = clock->phases + 1;
     look_at_range(&look, (uint32_t)range->at, range->bytes);
+}
+
+void kiln_sim_clock_reading(struct sim_warp *warp, uint32_t at, uint32_t bytes, int under_way) {
+    struct sim_clocks *clocks = kiln_sim_clocks_of(warp->block);
+    uint32_t now = under_way ? SIM_READING : clocks->warps[warp->index].seen[warp->index];
+    for (uint32_t word = at / 4; word < (at + bytes) / 4; word++) {
+        clocks->reads[(size_t)word * clocks->n_warps + warp->index] = now;
+        for (uint32_t b = 0; clocks->cells[word].flags & SIM_CELL_SPLIT && b < 4; b++) {
+            size_t cell = byte_cell(clocks, 4 * word + b);
+            clocks->reads[cell * clocks->n_warps + warp->index] = now;
+        }
+    }
 }
 
 // The write counts as one of the time at which its warp waited for it.

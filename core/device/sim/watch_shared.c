@@ -342,7 +342,7 @@ void kiln_sim_watch_shared(
     if (access->kind & SIM_MBARRIER) {
         return;
     }
-    if (worker->counters) {
+    if (worker->counters && !(access->kind & SIM_PROXY)) {
         kiln_sim_count_banks(warp, op, access);
     }
     if (!worker->check_shared) {
