@@ -40,6 +40,7 @@ struct sim_range {
     int kind;      // mask of enum sim_access_kind
     uint64_t at;
     uint32_t bytes;
+    int more; // a further piece of a copy, which is counted as one
 };
 // Where they lie. NULL: outside or misaligned, which is a finding or has ended the launch (then
 // warp->stop says so). The checks have not been told.

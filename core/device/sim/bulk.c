@@ -28,8 +28,8 @@ static int copy(struct sim_warp *warp, const struct sim_op *op, int lane) {
     uint64_t from = address(warp, op->b, insn->b_bytes, lane) + (uint64_t)(int64_t)insn->imm2;
     uint64_t at = address(warp, op->e, insn->e_bytes, lane) + (uint64_t)(int64_t)insn->imm4;
     struct sim_mbarrier *barrier = kiln_sim_mbarrier_live(warp, op, lane, (uint32_t)at);
-    struct sim_range source = {lane, KILN_PTX_GLOBAL, UNIT, SIM_READS, from, bytes};
-    struct sim_range target = {lane, KILN_PTX_SHARED, UNIT, SIM_WRITES | SIM_ASYNC, to, bytes};
+    struct sim_range source = {lane, KILN_PTX_GLOBAL, UNIT, SIM_READS, from, bytes, 0};
+    struct sim_range target = {lane, KILN_PTX_SHARED, UNIT, SIM_WRITES | SIM_ASYNC, to, bytes, 0};
     unsigned char *read = kiln_sim_resolve_range(warp, op, &source);
     unsigned char *written = kiln_sim_resolve_range(warp, op, &target);
     if (warp->stop == SIM_FAILED) {

@@ -88,6 +88,7 @@ enum kiln_sim_class kiln_sim_class_of(const struct kiln_ptx_insn *insn) {
     case KILN_PTX_OP_CP_COMMIT:
     case KILN_PTX_OP_CP_WAIT:
     case KILN_PTX_OP_CP_BULK:
+    case KILN_PTX_OP_CP_TENSOR:
         return KILN_SIM_CLASS_ASYNC;
     case KILN_PTX_OP_MMA:
     case KILN_PTX_OP_WMMA_MMA:
@@ -173,6 +174,9 @@ void kiln_sim_opcode(const struct kiln_ptx_insn *insn, char *text, size_t size) 
         break;
     case KILN_PTX_OP_CP_BULK:
         snprintf(text, size, "cp.async.bulk");
+        break;
+    case KILN_PTX_OP_CP_TENSOR:
+        snprintf(text, size, "cp.async.bulk.tensor.%ud", insn->n_c);
         break;
     case KILN_PTX_OP_MBARRIER:
         snprintf(text, size, "%s.%s", name, mbarriers[insn->sub]);

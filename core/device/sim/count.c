@@ -58,7 +58,7 @@ void kiln_sim_count_bulk(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_range *source) {
     struct sim_traffic *traffic = &warp->worker->sites[op->id].global;
     uint64_t end = source->at + source->bytes;
-    traffic->requests++;
+    traffic->requests += !source->more;
     traffic->bytes += source->bytes;
     traffic->units += (end + SECTOR - 1) / SECTOR - source->at / SECTOR;
     traffic->ideal += (source->bytes + SECTOR - 1) / SECTOR;

@@ -3,9 +3,9 @@
 // memory.c the address space; prepare.c decoded functions -> operations ready to run; select.c
 // which code runs an instruction; lanes_*.c arithmetic, 32 lanes at a time; convert.c, directed.c
 // conversions and rounding modes; mma.c matrices; wgmma.c those of warpgroups; access.c loads and
-// stores; async.c cp.async; bulk.c cp.async.bulk; mbarrier.c; atomic.c; warp.c branches, calls,
-// exits; collect.c shuffles and votes; barrier.c; run.c blocks and warps in turn, launches;
-// watch_*.c the checks; report.c findings and counters.
+// stores; async.c cp.async; bulk.c and tensor.c cp.async.bulk; mbarrier.c; atomic.c; warp.c
+// branches, calls, exits; collect.c shuffles and votes; barrier.c; run.c blocks and warps in turn,
+// launches; watch_*.c the checks; report.c findings and counters.
 #ifndef KILN_DEVICE_SIM_EXEC_IMPL_H
 #define KILN_DEVICE_SIM_EXEC_IMPL_H
 
@@ -18,13 +18,30 @@
 struct kiln_pool;
 
 // ---- Addresses ----------------------------------------------------------------------------------
-// Global memory begins at SIM_GLOBAL_BASE. Local and shared memory have windows of the generic
-// space in front of it; below them, where a null pointer with a field's offset lands, nothing is
-// mapped.
+// Global memory begins at SIM_GLOBAL_BASE. Local and shared memory and the kernel's parameters have
+// windows of the generic space in front of it; below them, where a null pointer with a field's
+// offset lands, nothing is mapped.
 #define SIM_LOCAL_WINDOW  UINT64_C(0x0000000400000000)
 #define SIM_SHARED_WINDOW UINT64_C(0x0000000800000000)
+#define SIM_PARAM_WINDOW  UINT64_C(0x0000000c00000000)
 #define SIM_WINDOW_BYTES  UINT64_C(0x0000000100000000)
 #define SIM_GLOBAL_BASE   UINT64_C(0x0000001000000000)
+
+// Where a space's window begins; 0: its addresses are generic ones.
+static inline uint64_t kiln_sim_window(int space) {
+    return space == KILN_PTX_SHARED  ? SIM_SHARED_WINDOW
+           : space == KILN_PTX_LOCAL ? SIM_LOCAL_WINDOW
+           : space == KILN_PTX_PARAM ? SIM_PARAM_WINDOW
+                                     : 0;
+}
+
+// The space that a generic address lies in.
+static inline int kiln_sim_space_of(uint64_t address) {
+    return address - SIM_SHARED_WINDOW < SIM_WINDOW_BYTES  ? KILN_PTX_SHARED
+           : address - SIM_LOCAL_WINDOW < SIM_WINDOW_BYTES ? KILN_PTX_LOCAL
+           : address - SIM_PARAM_WINDOW < SIM_WINDOW_BYTES ? KILN_PTX_PARAM
+                                                           : KILN_PTX_GLOBAL;
+}
 
 struct sim_allocation {
     uint64_t address, bytes;

@@ -120,6 +120,7 @@ static int has_lists(const struct kiln_ptx_insn *insn) {
     case KILN_PTX_OP_WMMA_LOAD:
     case KILN_PTX_OP_WMMA_STORE:
     case KILN_PTX_OP_WGMMA:
+    case KILN_PTX_OP_CP_TENSOR:
         return 1;
     default:
         return 0;

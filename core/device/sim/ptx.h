@@ -185,7 +185,7 @@ enum kiln_ptx_flag {
     /* -- memory; space; [a + imm]; type a single element -- */ \
     X(LD)        /* list d (n_d 1, 2, 4, 8); NONE: of a vector, what nobody reads */ \
     X(ST)        /* list b (n_b): the values; b_bytes of each register */ \
-    X(PREFETCH)  /* touches nothing */ \
+    X(PREFETCH)  /* touches nothing; of tensor maps, too */ \
     X(ATOM)      /* d (NONE for red) = old; b, c: operands; sub: enum kiln_ptx_atom; n_d, n_b > 1: \
                     .v2 .v4 .v8 of f32, f16, bf16 and pairs */ \
     X(CP_ASYNC)  /* shared [a + imm] <- global [b + imm2], imm3 bytes (4, 8, 16); HAS_SIZE: c (32 \
@@ -194,6 +194,8 @@ enum kiln_ptx_flag {
     X(CP_WAIT)   /* imm: groups that may be under way; -1: wait_all */ \
     X(CP_BULK)   /* shared [a + imm] <- global [b + imm2], c (32 bits) bytes, counted at the \
                     mbarrier [e + imm4] */ \
+    X(CP_TENSOR) /* shared [a + imm] <- the box at coordinates list c (n_c, 32 bits) of the tensor \
+                    map at the generic address [b + imm2], counted at the mbarrier [e + imm4] */ \
     X(MBARRIER)  /* sub: enum kiln_ptx_mbarrier, of [a + imm], shared or generic; b: arrivals \
                     (INIT, ARRIVE: NONE is 1, DROP), parity (32 bits, PARITY) or state (64 bits) \
                     of waits; c: bytes, NONE: none; d: state (64 bits, NONE: absent) of arrivals, \

@@ -227,6 +227,18 @@ static enum kiln_status name_operand(struct ptx_parser *p, struct ptx_operand *t
     return KILN_STATUS_OK;
 }
 
+// Coordinates behind the address in brackets.
+static enum kiln_status coordinates(struct ptx_parser *p, struct ptx_operand *to) {
+    struct ptx_operand both[2] = {*to, {0}};
+    KILN_TRY(ptx_next(p));
+    if (!ptx_is(p, '{')) {
+        return ptx_fail(p, "coordinates in braces are wanted behind the address");
+    }
+    KILN_TRY(list(p, &both[1], '}'));
+    *to = (struct ptx_operand){.kind = PTX_OPERAND_TENSOR, .count = 2};
+    return add_operands(p, both, 2, &to->first);
+}
+
 static enum kiln_status address(struct ptx_parser *p, struct ptx_operand *to) {
     struct ptx_operand base = {0};
     to->kind = PTX_OPERAND_ADDR;
@@ -249,6 +261,7 @@ static enum kiln_status address(struct ptx_parser *p, struct ptx_operand *to) {
     } else {
         KILN_TRY(ptx_expression(p, &to->value));
     }
+    KILN_TRY(ptx_is(p, ',') ? coordinates(p, to) : KILN_STATUS_OK);
     return ptx_expect(p, ']');
 }
 

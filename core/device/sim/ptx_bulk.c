@@ -157,6 +157,9 @@ enum kiln_status ptx_decode_bulk(struct ptx_decode *d) {
     static const char *const spaces[] = {"shared::cluster", "shared::cta"};
     d->insn.op = KILN_PTX_OP_CP_BULK;
     KILN_TRY(ptx_needs(d, 90));
+    if (ptx_word(d, "tensor")) {
+        return ptx_decode_tensor(d);
+    }
     if (ptx_word_of(d, spaces, 2) < 0 || !ptx_word(d, "global") ||
             !ptx_word(d, "mbarrier::complete_tx::bytes")) {
         return ptx_bad(d, "of cp.async.bulk .shared::cluster.global.mbarrier::complete_tx::bytes "

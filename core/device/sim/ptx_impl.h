@@ -84,6 +84,7 @@ enum ptx_operand_kind {
                         // symbol: kind of element first is SYMBOL
     PTX_OPERAND_NAME,   // a name that nothing has yet: a label further down; index: scope
     PTX_OPERAND_PAIR,   // p|q: elements first, first + 1
+    PTX_OPERAND_TENSOR, // [a, {…}]: elements first (ADDR), first + 1 (LIST)
 };
 
 struct ptx_operand {
@@ -307,6 +308,8 @@ struct ptx_opcode {
 };
 // ptx_bulk.c: behind `cp.async.bulk`.
 KILN_MUST_CHECK enum kiln_status ptx_decode_bulk(struct ptx_decode *d);
+// ptx_tensor.c: behind `cp.async.bulk.tensor`.
+KILN_MUST_CHECK enum kiln_status ptx_decode_tensor(struct ptx_decode *d);
 // ptx_alu.c, ptx_mem.c, ptx_bulk.c, ptx_warp.c, ptx_control.c, ptx_mma.c: NULL: none of theirs.
 const struct ptx_opcode *ptx_alu_opcode(struct ptx_name name);
 const struct ptx_opcode *ptx_mem_opcode(struct ptx_name name);

@@ -117,8 +117,8 @@ static enum kiln_status decode_prefetch(struct ptx_decode *d) {
     struct kiln_ptx_insn *insn = &d->insn;
     int space = space_word(d);
     insn->space = space < 0 ? KILN_PTX_GENERIC : (uint8_t)space;
-    if (ptx_word_of(d, levels, 4) < 0) {
-        return ptx_bad(d, ".L1 or .L2 is missing");
+    if (!ptx_word(d, "tensormap") && ptx_word_of(d, levels, 4) < 0) {
+        return ptx_bad(d, ".L1, .L2 or .tensormap is missing");
     }
     KILN_TRY(ptx_words_end(d));
     KILN_TRY(ptx_count(d, 1, 1));

@@ -467,7 +467,8 @@ static void add_insn(struct kiln_sim_counts *c, const struct insn *insn) {
         c->divergent_branches += insn->diverged;
     }
     c->mbarriers += insn->op == KILN_PTX_OP_MBARRIER ? insn->count : 0;
-    if (insn->op == KILN_PTX_OP_CP_BULK) { // no requests of the warp's
+    if (insn->op == KILN_PTX_OP_CP_BULK || insn->op == KILN_PTX_OP_CP_TENSOR) {
+        // No requests of the warp's.
         c->bulk_copies += insn->site.global.requests;
         c->bulk_bytes += insn->site.global.bytes;
         c->bulk_sectors += insn->site.global.units;

@@ -265,16 +265,16 @@ static int resolve_pieces(struct sim_access *access, struct sim_warp *warp, cons
     return 1;
 }
 
-static int window_of(uint64_t address) {
-    return address - SIM_SHARED_WINDOW < SIM_WINDOW_BYTES  ? KILN_PTX_SHARED
-           : address - SIM_LOCAL_WINDOW < SIM_WINDOW_BYTES ? KILN_PTX_LOCAL
-                                                           : KILN_PTX_GLOBAL;
-}
-
-static uint64_t window_base(int space) {
-    return space == KILN_PTX_SHARED  ? SIM_SHARED_WINDOW
-           : space == KILN_PTX_LOCAL ? SIM_LOCAL_WINDOW
-                                     : 0;
+// Parameters are there to be read. 0: the launch ends.
+static int refuse_writes(
+        struct sim_access *access, struct sim_warp *warp, const struct sim_op *op) {
+    for (uint32_t mask = access->kind & SIM_WRITES ? access->mask : 0; mask; mask &= mask - 1) {
+        if (!refuse(access, warp, op, __builtin_ctz(mask), KILN_PTX_PARAM, KILN_SIM_CHECK_BOUNDS,
+                    "of parameter memory, which is read-only")) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 // Generic addresses: lanes of one space after those of another.
@@ -288,16 +288,19 @@ static int resolve_generic(
     }
     access->contiguous = 0;
     while (left) {
-        int first = __builtin_ctz(left), space = window_of(access->at[first]);
-        uint64_t base = window_base(space);
+        int first = __builtin_ctz(left), space = kiln_sim_space_of(access->at[first]);
+        uint64_t base = kiln_sim_window(space);
         part.mask = 0;
         for (int i = 0; i < SIM_LANES; i++) {
-            int here = left >> i & 1 && window_of(access->at[i]) == space;
+            int here = left >> i & 1 && kiln_sim_space_of(access->at[i]) == space;
             part.mask |= here ? 1u << i : 0;
             part.at[i] = access->at[here ? i : first] - base;
         }
         left &= ~part.mask;
         uint32_t tried = part.mask;
+        if (space == KILN_PTX_PARAM && !refuse_writes(&part, warp, op)) {
+            return SIM_SPACE_FAILED;
+        }
         if (kiln_sim_resolve(&part, warp, op, space) == SIM_SPACE_FAILED) {
             return SIM_SPACE_FAILED;
         }

@@ -59,6 +59,8 @@ SIM_DECLARE(copy_commit);
 SIM_DECLARE(copy_wait);
 // bulk.c, mbarrier.c
 SIM_DECLARE(copy_bulk);
+// tensor.c
+SIM_DECLARE(copy_tensor);
 SIM_DECLARE(mbarrier);
 SIM_DECLARE(fence);
 // atomic.c

@@ -450,6 +450,7 @@ static sim_handler plain(int op) {
         {KILN_PTX_OP_WGMMA_WAIT, kiln_sim_run_wgmma_wait},
         {KILN_PTX_OP_CP_WAIT, kiln_sim_run_copy_wait},
         {KILN_PTX_OP_CP_BULK, kiln_sim_run_copy_bulk},
+        {KILN_PTX_OP_CP_TENSOR, kiln_sim_run_copy_tensor},
         {KILN_PTX_OP_MBARRIER, kiln_sim_run_mbarrier},
         {KILN_PTX_OP_MOVMATRIX, kiln_sim_run_move_matrix},
         {KILN_PTX_OP_SHFL, kiln_sim_run_shuffle}, {KILN_PTX_OP_VOTE, kiln_sim_run_vote},

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "device/catalog.h"
+#include "device/sim/tensor_map.h"
 #include "jit/jit.h"
 
 #include <stdio.h>
@@ -298,17 +299,26 @@ static enum kiln_status fill_params(const struct kiln_dev_kernel *ready,
         const struct kiln_arg *arg = launch->args[i];
         const struct kiln_ptx_param *param = &entry->params[i];
         uint64_t address = address_of(args[i]);
+        unsigned char map[SIM_MAP_BYTES];
+        const void *from = &address;
+        uint64_t bytes = sizeof(address);
         if (arg->kind == KILN_ARG_TENSOR_MAP) {
-            return kiln_err_set(err, KILN_STATUS_DEVICE,
-                    "%s: argument %u is a tensor map, which sim does not model", ready->label, i);
+            if (kiln_sim_map_encode(map, arg->map, address, err) != KILN_STATUS_OK) {
+                kiln_err_prefix(err, "%s: argument %u: ", ready->label, i);
+                return KILN_STATUS_DEVICE;
+            }
+            from = map;
+            bytes = sizeof(map);
+        } else if (arg->kind == KILN_ARG_BYTES) {
+            from = args[i];
+            bytes = arg->size;
         }
-        int bytes = arg->kind == KILN_ARG_BYTES;
-        if ((bytes ? arg->size : sizeof(address)) != param->bytes) {
+        if (bytes != param->bytes) {
             return kiln_err_set(err, KILN_STATUS_DEVICE,
                     "%s: argument %u has %llu bytes, the kernel's parameter %u", ready->label, i,
-                    (unsigned long long)(bytes ? arg->size : sizeof(address)), param->bytes);
+                    (unsigned long long)bytes, param->bytes);
         }
-        memcpy(params + param->offset, bytes ? args[i] : &address, param->bytes);
+        memcpy(params + param->offset, from, param->bytes);
     }
     return KILN_STATUS_OK;
 }

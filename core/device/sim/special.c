@@ -152,12 +152,6 @@ const struct sim_op *kiln_sim_run_unpack(struct sim_warp *warp, const struct sim
 }
 
 // ---- Addresses ----------------------------------------------------------------------------------
-static uint64_t window(int space) {
-    return space == KILN_PTX_SHARED  ? SIM_SHARED_WINDOW
-           : space == KILN_PTX_LOCAL ? SIM_LOCAL_WINDOW
-                                     : 0;
-}
-
 const struct sim_op *kiln_sim_run_local_address(struct sim_warp *warp, const struct sim_op *op) {
     const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
     EACH_ACTIVE(lane) {
@@ -169,7 +163,7 @@ const struct sim_op *kiln_sim_run_local_address(struct sim_warp *warp, const str
 const struct sim_op *kiln_sim_run_to_generic(struct sim_warp *warp, const struct sim_op *op) {
     const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
     EACH_ACTIVE(lane) {
-        put(warp, op->d, lane, get(warp, op->a, lane, insn->a_bytes) + window(insn->space),
+        put(warp, op->d, lane, get(warp, op->a, lane, insn->a_bytes) + kiln_sim_window(insn->space),
                 insn->d_bytes);
     }
     return op + 1;
@@ -178,7 +172,7 @@ const struct sim_op *kiln_sim_run_to_generic(struct sim_warp *warp, const struct
 const struct sim_op *kiln_sim_run_from_generic(struct sim_warp *warp, const struct sim_op *op) {
     const struct kiln_ptx_insn *insn = kiln_sim_insn_of(warp, op);
     EACH_ACTIVE(lane) {
-        put(warp, op->d, lane, get(warp, op->a, lane, insn->a_bytes) - window(insn->space),
+        put(warp, op->d, lane, get(warp, op->a, lane, insn->a_bytes) - kiln_sim_window(insn->space),
                 insn->d_bytes);
     }
     return op + 1;
@@ -189,10 +183,7 @@ const struct sim_op *kiln_sim_run_is_space(struct sim_warp *warp, const struct s
     uint32_t bits = 0;
     EACH_ACTIVE(lane) {
         uint64_t address = get(warp, op->a, lane, insn->a_bytes);
-        int space = address - SIM_SHARED_WINDOW < SIM_WINDOW_BYTES  ? KILN_PTX_SHARED
-                    : address - SIM_LOCAL_WINDOW < SIM_WINDOW_BYTES ? KILN_PTX_LOCAL
-                                                                    : KILN_PTX_GLOBAL;
-        bits |= space == insn->space ? 1u << lane : 0;
+        bits |= kiln_sim_space_of(address) == insn->space ? 1u << lane : 0;
     }
     put_bit(warp, op->d, bits);
     return op + 1;
