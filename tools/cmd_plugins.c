@@ -108,6 +108,7 @@ static enum kiln_status inspect(
 struct verify_options {
     struct kiln_opt_list files;
     int no_sim, all_types;
+    const char *device;
     int64_t threads;
 };
 
@@ -116,8 +117,10 @@ static enum kiln_status verify_one(
         const struct verify_options *o, const char *path, struct kiln_err *err) {
     struct kiln_buf report = {0};
     char doing[] = "corners on sim";
-    struct kiln_corners_params corners = {
-            .path = path, .threads = (uint32_t)o->threads, .all_types = o->all_types};
+    struct kiln_corners_params corners = {.path = path,
+            .device = o->device,
+            .threads = (uint32_t)o->threads,
+            .all_types = o->all_types};
     const struct kiln_verify_params params = {.path = path,
             .limit_ms = KILN_VERIFY_LIMIT_MS,
             .more = o->no_sim ? NULL : kiln_corners_try,
@@ -144,6 +147,9 @@ static enum kiln_status verify(
                     "plans alone: no kernel is compiled or run", 0, 0},
             {"--all-types", NULL, KILN_OPT_FLAG, &o.all_types, NULL,
                     "every corner with every weight type, not with one of them in turn", 0, 0},
+            {"--device", NULL, KILN_OPT_STRING, &o.device, "sim:sm_XX",
+                    "run them there alone (default: on sim, and on sim:sm_90a what declines there)",
+                    0, 0},
             {"-t", "--threads", KILN_OPT_INT, &o.threads, "N",
                     "corners at once (default: all cores)", 1, 1024},
             KILN_OPT_END};
@@ -153,6 +159,12 @@ static enum kiln_status verify(
     }
     if (o.files.count == 0) {
         return kiln_err_set(err, KILN_STATUS_USAGE, "kiln plugins verify needs a plugin's file");
+    }
+    if (o.device && strncmp(o.device, "sim", 3) != 0) {
+        return kiln_err_set(err, KILN_STATUS_USAGE,
+                "--device %s: verify runs kernels on sim or sim:sm_XX; `kiln gate parity --all` "
+                "takes any device",
+                o.device);
     }
     enum kiln_status worst = KILN_STATUS_OK;
     for (size_t i = 0; i < o.files.count; i++) {
@@ -177,8 +189,8 @@ static enum kiln_status run(
             {"plugins inspect", "a plugin's variants, slots, formats and geometry",
                     "PLUGIN [--json]", "kiln plugins inspect cpu", inspect},
             {"plugins verify", "whether a plugin is fit to ship, tried in a child process",
-                    "FILE … [--no-sim] [--all-types] [-t N]", "kiln plugins verify ./my_plugin.so",
-                    verify},
+                    "FILE … [--no-sim] [--all-types] [--device sim:sm_XX] [-t N]",
+                    "kiln plugins verify ./my_plugin.so", verify},
             kiln_cmd_plugins_new,
             {0},
     };

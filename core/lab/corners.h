@@ -10,6 +10,9 @@
 
 struct kiln_corners_params {
     const char *path; // of the plugin's library
+    // "sim:sm_XX", or NULL: sim's default target, then sm_90a for slots whose variant declines
+    // every corner there.
+    const char *device;
     uint32_t threads; // corners at once, 0: all cores
     int all_types;    // every corner with every weight type, not with one of them in turn
 };

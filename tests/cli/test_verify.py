@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`kiln plugins verify` runs the corners of a schema on the simulator: a kernel that is wrong only where FA_TQ and
-FA_TKV differ is found, the corner named; the same one mended passes, and so do the smallest of kiln's own.
+FA_TKV differ is found, the corner named; the same one mended passes, and so do the smallest of kiln's own. What
+declines the simulator's default target is run on Hopper.
 
 usage: test_verify.py KILN PLUGINS_CORNER PLUGINS. Without NVRTC only what needs none is looked at.
 """
@@ -25,14 +26,14 @@ def verify(plugin, *more, **env):
                           timeout=300, env=dict(os.environ, KILN_CACHE_DIR=cache.name, **env))
 
 
-def corners(result):
+def corners(result, target="sm_80"):
     """What was said of each corner: (FA_TQ, FA_TKV) -> verdict."""
-    lines = re.findall(r"^(\w+) +'tiles' for activation on sim:sm_80, FA_TQ=(\d+) FA_TKV=(\d+): ", result.stdout, re.M)
+    lines = re.findall(r"^(\w+) +'tiles' for activation on sim:" + target + r", FA_TQ=(\d+) FA_TKV=(\d+): ", result.stdout, re.M)
     return {(int(tq), int(tkv)): verdict for verdict, tq, tkv in lines}
 
 
 cache = tempfile.TemporaryDirectory()
-good, bad = (os.path.join(planted, name + ".so") for name in ("corner_good", "corner_bad"))
+good, bad, hopper = (os.path.join(planted, name + ".so") for name in ("corner_good", "corner_bad", "corner_hopper"))
 result = verify(good, KILN_NVRTC=os.path.join(cache.name, "nowhere"))
 check("without a compiler: said, and no failure", result.returncode == 0 and
       re.search(r"^skipped +corners on sim: .*NVRTC", result.stdout, re.M) and not corners(result), result)
@@ -53,6 +54,21 @@ else:
     check("planted: exit code", result.returncode == 1 and "6 of 14 checks failed" in result.stderr, result)
     check("planted: by its line", re.search(
         r"FA_TQ=16 FA_TKV=4: m=1 k=1: tiles\.cu:13: bounds: .* up to byte 260 of shared memory", result.stdout), result)
+    result = verify(hopper)
+    want = {size: "ok" if size == (256, 256) and verdict == "refused" else verdict for size, verdict in want.items()}
+    check("for Hopper alone: run there", result.returncode == 1 and not corners(result) and
+          "corners on sim:sm_80: 0 right, 0 declined, 0 refused" in result.stdout and
+          {size for size, verdict in corners(result, "sm_90a").items() if verdict == "failed"} ==
+          {size for size, verdict in want.items() if verdict == "failed"}, result)
+    result = verify(hopper, "--device", "sim:sm_80")
+    check("for Hopper alone: on a target that is named, nowhere else", result.returncode == 0 and re.search(
+        r"^declined +'tiles' for activation on sim:sm_80, 9 corners: made for sm_90a$", result.stdout, re.M) and
+          "sim:sm_90a" not in result.stdout, result)
+    result = verify(good, "--device", "sim:sm_90a")
+    check("a target that is named", result.returncode == 0 and len(corners(result, "sm_90a")) == 9 and
+          not corners(result), result)
+    result = verify(good, "--device", "cpu")
+    check("no kernel runs there", result.returncode == 2 and "sim:sm_XX" in result.stderr, result)
     result = verify(os.path.join(shipped, "elementwise/elementwise.so"))
     check("a plugin of kiln's own", result.returncode == 0 and "0 declined, 0 refused" in result.stdout and
           "'rms' for norm on sim:sm_80, THREADS=32 THREADS_MANY=128: 2 calls" in result.stdout, result)

@@ -1,9 +1,11 @@
 // cornerlab: activations through a tile of FA_TQ rows by FA_TKV columns in shared memory. PLANTED:
 // its rows are FA_TQ apart and not FA_TKV, which is right as long as the two are alike, as they are
-// by default. Tiles of 256 by 256 are more than an A100 has; 8 by 256 is declined.
+// by default. Tiles of 256 by 256 are more than an A100 has; 8 by 256 is declined. HOPPER: so is
+// all that is not for sm_90a.
 #include <kiln/plugin.h>
 
 #include <stddef.h>
+#include <string.h>
 
 enum {
     THREADS = 64
@@ -92,7 +94,9 @@ static int32_t plan_tiles(void *instance, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
         struct kiln_plan *plan) {
     (void)instance;
-    (void)device;
+    if (HOPPER && strcmp(device->target, "sm_90a") != 0) {
+        return plan->decline(plan, "made for sm_90a");
+    }
     const struct kiln_op *op = problem->ops[0];
     const struct kiln_tensor *gate = find(op, KILN_OPERAND_GATE);
     const struct kiln_tensor *up = find(op, KILN_OPERAND_UP), *out = find(op, KILN_OPERAND_OUT);
