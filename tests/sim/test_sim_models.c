@@ -1,12 +1,14 @@
 // sim_models: greedy ids on sim, with the variants that GPUs get by default, against those of exact
 // arithmetic on the CPU: the first 8 of every tiny model, or up to a step whose two largest logits
-// are near; of SmolLM2 with "smollm2" as argument (skipped, 77, without KILN_MODEL_SMOLLM2).
-// Skipped without NVRTC.
+// are near; of SmolLM2 with "smollm2" as argument (skipped, 77, without KILN_MODEL_SMOLLM2); with
+// "hopper", and all checks, of some on sm_90a, where other variants are bound. Skipped without
+// NVRTC.
 #include "open_model.h"
 #include "sim_kernel.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "device/sim/sim.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -116,6 +118,34 @@ static void sim_models_tiny_ids(void **state) {
     assert_int_equal(bad, 0);
 }
 
+static void sim_models_hopper_ids(void **state) {
+    (void)state;
+    static const char *const names[] = {
+            "llama-quant-q4_k_m", "gemma3-q8_0-window32", "qwen2-q4_k_m-hd128-untied"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char file[300];
+        struct opened_model model;
+        struct kiln_sim_kernel_counts wgmma;
+        (void)snprintf(file, sizeof(file), "tiny/%s.json", names[i]);
+        json_t *reference = load_json(golden_path(file));
+        (void)snprintf(file, sizeof(file), "tiny/%s.gguf", names[i]);
+        open_model_on_sim(&model, "sim:sm_90a", golden_path(file), NULL);
+        assert_true(check_steps(&model, reference) > 0);
+        struct kiln_sim_report *report = kiln_sim_dev_report(model.session.dev);
+        assert_true(sim_report_total(report, "mm_wgmma", &wgmma));
+        const struct kiln_sim_finding *found;
+        uint32_t n = kiln_sim_findings(report, &found);
+        for (uint32_t k = 0; k < n; k++) {
+            if (!found[k].advice) {
+                print_error("%s: %s\n", names[i], found[k].text);
+            }
+        }
+        assert_int_equal(kiln_sim_faults(report), 0);
+        close_model(&model);
+        json_decref(reference);
+    }
+}
+
 static void sim_models_smollm2_ids(void **state) {
     (void)state;
     struct opened_model model;
@@ -144,7 +174,11 @@ int main(int argc, char **argv) {
         return SIM_SKIPPED;
     }
     const struct CMUnitTest tiny[] = {cmocka_unit_test(sim_models_tiny_ids)};
+    const struct CMUnitTest hopper[] = {cmocka_unit_test(sim_models_hopper_ids)};
     const struct CMUnitTest model[] = {cmocka_unit_test(sim_models_smollm2_ids)};
+    if (argc > 1 && strcmp(argv[1], "hopper") == 0) {
+        return cmocka_run_group_tests_name("hopper", hopper, NULL, NULL);
+    }
     return smollm2 ? cmocka_run_group_tests_name("smollm2", model, NULL, NULL)
                    : cmocka_run_group_tests_name("tiny", tiny, NULL, NULL);
 }

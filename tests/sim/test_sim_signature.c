@@ -47,7 +47,7 @@ static void prefill(
     char file[256];
     int32_t ids[MAX_IDS];
     (void)snprintf(file, sizeof(file), "tiny/%s.gguf", name);
-    open_model_on_sim(model, golden_path(file), sets);
+    open_model_on_sim(model, "sim", golden_path(file), sets);
     int32_t n_vocab = model->session.model->params.n_vocab;
     assert_true(n_vocab <= MAX_VOCAB && n <= MAX_IDS);
     for (int32_t i = 0; i < n; i++) {

@@ -75,10 +75,11 @@ void open_model_on(
     must(try_open_model(model, device, path, NULL, sets, &err), &err);
 }
 
-void open_model_on_sim(struct opened_model *model, const char *path, const char *const *sets) {
+void open_model_on_sim(
+        struct opened_model *model, const char *device, const char *path, const char *const *sets) {
     struct kiln_err err = {0};
     struct kiln_session_params params = {.model_path = path,
-            .device = "sim",
+            .device = device,
             .sim_checks = KILN_SIM_CHECK_ALL,
             .sim_counters = 1};
     *model = (struct opened_model){0};

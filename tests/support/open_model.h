@@ -21,8 +21,10 @@ void open_model_on(
 // closed then.
 enum kiln_status try_open_model(struct opened_model *model, const char *device, const char *path,
         const char *const *plugins, const char *const *sets, struct kiln_err *err);
-// On sim, with all checks and counters: kiln_sim_dev_report(model->session.dev) has what it saw.
-void open_model_on_sim(struct opened_model *model, const char *path, const char *const *sets);
+// On sim ("sim:sm_90a"), with all checks and counters: kiln_sim_dev_report(model->session.dev) has
+// what it saw.
+void open_model_on_sim(
+        struct opened_model *model, const char *device, const char *path, const char *const *sets);
 void close_model(struct opened_model *model);
 
 // "<KILN_TEST_SRC>/tests/golden/<name>", static storage.
