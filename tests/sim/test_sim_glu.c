@@ -24,12 +24,17 @@ struct seen { // what a prefill launched and wrote
     int fused, activations, halves, floats;
 };
 
+static int is_fused(const struct kiln_trace_step *step) {
+    return strcmp(step->variant, "f16_expand_glu") == 0 ||
+           strcmp(step->variant, "f16_wgmma_glu") == 0;
+}
+
 static enum kiln_status count_step(
         void *arg, const struct kiln_trace_step *step, struct kiln_err *err) {
     struct seen *seen = arg;
     (void)err;
     if (step && step->problem->phase == KILN_PHASE_PREFILL) {
-        seen->fused += strcmp(step->variant, "f16_expand_glu") == 0;
+        seen->fused += is_fused(step);
         seen->activations += strcmp(step->slot, "activation") == 0;
     }
     return KILN_STATUS_OK;
@@ -39,22 +44,22 @@ static enum kiln_status count_edge(void *arg, const struct kiln_trace_step *step
         const struct kiln_trace_edge *edge, struct kiln_err *err) {
     struct seen *seen = arg;
     (void)err;
-    if (strcmp(step->variant, "f16_expand_glu") == 0) {
+    if (is_fused(step)) {
         seen->halves += strcmp(edge->format, "f16") == 0;
         seen->floats += strcmp(edge->format, "f32") == 0;
     }
     return KILN_STATUS_OK;
 }
 
-static void logits_of(
-        const char *file, const char *const *sets, struct seen *seen, float logits[MAX_IDS]) {
+static void logits_on(const char *device, const char *file, const char *const *sets,
+        struct seen *seen, float logits[MAX_IDS]) {
     struct opened_model model;
     int32_t ids[PROMPT];
     struct kiln_err err = {0};
     const struct kiln_trace trace = {.step = count_step, .wrote = count_edge, .arg = seen};
     *seen = (struct seen){.fused = 0};
     memset(logits, 0, MAX_IDS * sizeof(*logits));
-    open_model_on(&model, "sim", golden_path(file), sets);
+    open_model_on(&model, device, golden_path(file), sets);
     assert_true(model.session.model->params.n_vocab <= MAX_IDS);
     for (int i = 0; i < PROMPT; i++) {
         ids[i] = (i * 37 + 11) % 250;
@@ -64,6 +69,11 @@ static void logits_of(
         fail_msg("%s", err.text);
     }
     close_model(&model);
+}
+
+static void logits_of(
+        const char *file, const char *const *sets, struct seen *seen, float logits[MAX_IDS]) {
+    logits_on("sim", file, sets, seen, logits);
 }
 
 static const char *const apart[] = {"matmul.*.prefill.variant=f16_expand", NULL};
@@ -84,6 +94,23 @@ static void sim_glu_has_the_bits_of_three_launches(void **state) {
         assert_true(before.activations > 0 && before.fused == 0);
         assert_int_equal(after.fused, before.activations);
         assert_int_equal(after.activations, 0);
+        assert_int_equal(after.halves, after.fused);
+        assert_memory_equal(one, other, sizeof(one));
+    }
+}
+
+// What Hopper has by itself.
+static void sim_glu_has_the_bits_of_three_launches_on_hopper(void **state) {
+    (void)state;
+    static const char *const files[] = {
+            "tiny/llama-quant-q4_k_m.gguf", "tiny/gemma3-q8_0-window32.gguf"};
+    static const char *const plain[] = {"matmul.*.prefill.variant=f16_wgmma", NULL};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        struct seen before, after;
+        logits_on("sim:sm_90a", files[i], plain, &before, one);
+        logits_on("sim:sm_90a", files[i], NULL, &after, other);
+        assert_true(before.activations > 0 && before.fused == 0);
+        assert_int_equal(after.fused, before.activations);
         assert_int_equal(after.halves, after.fused);
         assert_memory_equal(one, other, sizeof(one));
     }
@@ -124,6 +151,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(sim_glu_has_the_bits_of_three_launches),
+            cmocka_unit_test(sim_glu_has_the_bits_of_three_launches_on_hopper),
             cmocka_unit_test(sim_glu_writes_what_the_down_product_reads),
             cmocka_unit_test(sim_glu_leaves_what_is_bound_elsewhere),
     };
