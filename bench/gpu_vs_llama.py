@@ -11,7 +11,7 @@ cuBLAS's in f16 of weights that it dequantizes for each: it runs the prefills in
 the last of --llama-ub, and each engine's ratio to it is a column of its own. kiln runs as it is bound
 by itself ("default") and with all products of a prefill in `f16_expand` (configs/gpu-f16-expand.ini)
 and in `mmq` (int8), the latter with activations quantized before every product ("mmq"), once for all
-of its readers ("mmq shared") and by what makes them (configs/gpu-int8.ini, "mmq fused").
+of its readers ("mmq shared") and by what makes them (configs/gpu-int8.ini, "int8").
 
 Each round starts every engine once, in an order that turns round from round to round, so that a card
 that warms up does not favour one; a figure is the median of the rounds. An engine warms up by itself
@@ -34,7 +34,7 @@ BINDINGS = {
     "default": [],
     "mmq": MMQ,
     "mmq shared": MMQ + ["--set", "quantize.variant=shared"],
-    "mmq fused": ["--config", os.path.join(CONFIGS, "gpu-int8.ini")],
+    "int8": ["--config", os.path.join(CONFIGS, "gpu-int8.ini")],
     "f16_expand": ["--config", os.path.join(CONFIGS, "gpu-f16-expand.ini")],
 }
 BARRED = "mmq"

@@ -219,6 +219,15 @@ static uint32_t count_ops(
     return ops;
 }
 
+// The same, planned, of a survey of that slot alone.
+static uint32_t count_alone(const struct lab *lab, const char *slot, const char *variant) {
+    struct kiln_survey survey = {0};
+    survey_bound(lab, slot, &survey);
+    uint32_t ops = count_ops(&survey, slot, variant, 1);
+    kiln_survey_finish(&survey);
+    return ops;
+}
+
 static const char *const int8_plugins[] = {
         "plugins/matmul/matmul.so", "plugins/elementwise/elementwise.so", NULL};
 #define INT8 "[matmul.*.prefill]\nvariant = mmq\n"
@@ -289,6 +298,32 @@ static void survey_asks_every_reader_of_an_edge(void **state) {
     assert_int_equal(count_ops(&survey, "quantize", "q8_32w", 1), 14 + 28); // and behind attention
     kiln_survey_finish(&survey);
     close_lab(&lab);
+}
+
+// configs/gpu-int8.ini: which products, and what is quantized apart, with cp.async and without.
+static void survey_of_gpu_int8_is_what_the_file_says(void **state) {
+    (void)state;
+    static const struct {
+        const char *device, *products;
+    } rows[] = {{"h200", "mmq_async"}, {"sm_75", "mmq"}};
+    char path[512], ini[4096];
+    snprintf(path, sizeof(path), "%s/configs/gpu-int8.ini", source);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t size = fread(ini, 1, sizeof(ini) - 1, file);
+    ini[size] = '\0';
+    fclose(file);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct lab lab;
+        open_plugins(&lab, int8_plugins, ini, rows[i].device);
+        const char *variant = rows[i].products;
+        assert_int_equal(count_alone(&lab, "matmul.q4_K.prefill", variant), 28 * 6);
+        assert_int_equal(count_alone(&lab, "matmul.q6_K.prefill", variant), 14 * 2 + 1);
+        assert_int_equal(count_alone(&lab, "norm", "rms_q8"), 28 * 2 + 1);
+        assert_int_equal(count_alone(&lab, "activation", "glu_q8"), 28);
+        assert_int_equal(count_alone(&lab, "quantize", "q8_32w"), 28); // behind attention
+        close_lab(&lab);
+    }
 }
 
 static void survey_of_every_variant_has_the_quantizers(void **state) {
@@ -471,6 +506,7 @@ int main(void) {
             CASE(survey_says_what_to_change),
             CASE(survey_has_the_quantize_ops),
             CASE(survey_asks_every_reader_of_an_edge),
+            CASE(survey_of_gpu_int8_is_what_the_file_says),
             CASE(survey_of_every_variant_has_the_quantizers),
             CASE(survey_finds_every_variant),
             CASE(survey_lives_through_failed_allocations),
