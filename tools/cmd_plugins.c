@@ -1,6 +1,7 @@
 // cmd_plugins: what plugins there are, what they offer, whether one is fit to ship.
 #include "cmd.h"
 
+#include "base/log.h"
 #include "common.h"
 #include "lab/corners.h"
 #include "plugin/describe.h"
@@ -172,7 +173,7 @@ static enum kiln_status verify(
         enum kiln_status status = verify_one(&o, o.files.items[i], &one);
         if (status != KILN_STATUS_OK) {
             if (worst != KILN_STATUS_OK) {
-                fprintf(stderr, "kiln: %s\n", err->text);
+                kiln_say("%s", err->text);
             }
             worst = status;
             *err = one;

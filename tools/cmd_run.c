@@ -2,6 +2,7 @@
 #include "cmd.h"
 
 #include "base/file.h"
+#include "base/log.h"
 #include "run.h"
 
 #include <stdint.h>
@@ -82,8 +83,8 @@ static enum kiln_status end_capture(const struct run_state *state, struct kiln_e
         return KILN_STATUS_OK;
     }
     KILN_TRY(kiln_capture_end(state->capture, &bytes, err));
-    fprintf(stderr, "kiln: %s: captured in %s, %.1f MiB\n", state->options->capture[0],
-            state->options->capture[1], (double)bytes / (1 << 20));
+    kiln_say("%s: captured in %s, %.1f MiB", state->options->capture[0], state->options->capture[1],
+            (double)bytes / (1 << 20));
     return KILN_STATUS_OK;
 }
 

@@ -231,7 +231,7 @@ enum kiln_status kiln_run_verdict(const struct kiln_run *run, struct kiln_err *e
     const struct kiln_sim_finding *found = NULL;
     uint32_t n = report ? kiln_sim_findings(report, &found) : 0;
     for (uint32_t i = 0; i < n; i++) {
-        fprintf(stderr, "kiln: %s%s\n", found[i].advice ? "advice: " : "", found[i].text);
+        kiln_say("%s%s", found[i].advice ? "advice: " : "", found[i].text);
     }
     uint32_t faults = report ? kiln_sim_faults(report) : 0;
     return faults ? kiln_err_set(err, KILN_STATUS_CHECK, "sim found %u fault%s in kernels", faults,

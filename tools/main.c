@@ -7,6 +7,7 @@
 #include "base/nearest.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,18 +86,30 @@ static const struct kiln_cmd *find_command(const char *name) {
     return NULL;
 }
 
-static int unknown_command(const char *name) {
+static enum kiln_status unknown_command(const char *name, struct kiln_err *err) {
     const char *names[N_COMMANDS];
     for (size_t i = 0; i < N_COMMANDS; i++) {
         names[i] = commands[i]->name;
     }
     const char *near = kiln_nearest(name, names, N_COMMANDS);
-    fprintf(stderr, "kiln: unknown command '%s'%s%s%s; `kiln --help` lists the commands\n", name,
+    return kiln_err_set(err, KILN_STATUS_USAGE,
+            "unknown command '%s'%s%s%s; `kiln --help` lists the commands", name,
             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-    return kiln_status_exit_code(KILN_STATUS_USAGE);
+}
+
+// A file that is opened must not come to lie where input or output were closed, for what is printed
+// would be written into it. Reading and writing there still fail.
+static void fill_standard_files(void) {
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+            (void)!open(
+                    "/dev/null", fd == 0 ? O_WRONLY : O_RDONLY); // the lowest number that is free
+        }
+    }
 }
 
 int main(int argc, char **argv) {
+    fill_standard_files();
     set_log_level();
     signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of the write, reported like any other
     kiln_map_guard();
@@ -115,10 +128,7 @@ int main(int argc, char **argv) {
         printf("kiln %s (plugin ABI %d.%d)\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
     } else {
         const struct kiln_cmd *cmd = find_command(argv[1]);
-        if (!cmd) {
-            return unknown_command(argv[1]);
-        }
-        status = cmd->run(cmd, argc - 1, argv + 1, &err);
+        status = cmd ? cmd->run(cmd, argc - 1, argv + 1, &err) : unknown_command(argv[1], &err);
     }
     errno = 0;
     if (status == KILN_STATUS_OK && (fflush(stdout) != 0 || ferror(stdout))) {
@@ -127,7 +137,7 @@ int main(int argc, char **argv) {
     }
     if (status != KILN_STATUS_OK) {
         fflush(stdout);
-        fprintf(stderr, "kiln: %s\n", err.text[0] ? err.text : kiln_status_text(status));
+        kiln_say("%s", err.text[0] ? err.text : kiln_status_text(status));
     }
     return kiln_status_exit_code(status);
 }

@@ -1,6 +1,7 @@
 // run_line: lines from a person, and the commands among them.
 #include "run.h"
 
+#include "base/log.h"
 #include "engine/switch.h"
 
 #include <errno.h>
@@ -117,7 +118,7 @@ static enum kiln_status set(struct run_state *state, const char *assignment, str
         return run_resume(status);
     }
     if (status != KILN_STATUS_OK) {
-        fprintf(stderr, "kiln: not switched, the configuration in force stays: %s\n", refused.text);
+        kiln_say("not switched, the configuration in force stays: %s", refused.text);
     }
     return KILN_STATUS_OK;
 }

@@ -1,12 +1,15 @@
 // run_watch: `run --watch` and interactive runs follow the configuration.
 #include "run.h"
 
+#include "base/log.h"
+
 #include <stdio.h>
 
 static void say(void *arg, int note, const char *line) {
     const struct run_state *state = arg;
     (void)note;
-    fprintf(stderr, "%skiln: %s\n", state->at_prompt ? "\n" : "", line);
+    fputs(state->at_prompt ? "\n" : "", stderr);
+    kiln_say("%s", line);
 }
 
 enum kiln_status run_watch_begin(struct run_state *state, struct kiln_err *err) {

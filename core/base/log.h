@@ -13,7 +13,11 @@ enum kiln_log_level {
 void kiln_log_set_level(enum kiln_log_level level);
 enum kiln_log_level kiln_log_get_level(void);
 
-// One line, "kiln: warning: ..." and so on; thread-safe, a line is never torn.
+// A message on stderr whatever the level, "kiln: ..." and the line's end. What is no text in it (a
+// file may have any bytes as its name) and what would command a terminal is shown as \xNN.
+void kiln_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+// One line, "kiln: warning: ..." and so on, shown likewise; thread-safe, a line is never torn.
 void kiln_log(enum kiln_log_level level, const char *fmt, ...)
         __attribute__((format(printf, 2, 3)));
 
