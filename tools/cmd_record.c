@@ -21,6 +21,9 @@ enum kiln_status kiln_record_path(const char *option, char **path, struct kiln_e
     }
     kiln_free(*path);
     *path = NULL;
+    if (option) {
+        return kiln_err_set(err, KILN_STATUS_USAGE, "--ledger is empty: name a file");
+    }
     return kiln_err_set(err, KILN_STATUS_USAGE,
             "no ledger: --ledger FILE or KILN_LEDGER names one; without HOME and XDG_DATA_HOME "
             "there is no usual place");

@@ -190,6 +190,25 @@ static enum kiln_status add(struct add_options *o, struct kiln_err *err) {
     return status;
 }
 
+// What is said of an experiment wants its name: it would be lost.
+static enum kiln_status check_named(const struct add_options *o, struct kiln_err *err) {
+    const struct kiln_experiment *e = &o->experiment;
+    const struct {
+        const char *option;
+        int given;
+    } said[] = {{"--result", o->results.count > 0}, {"--verdict", e->verdict != NULL},
+            {"--why", e->why != NULL}, {"--retry", e->retry != NULL}, {"--title", e->title != NULL},
+            {"--slot", e->slot != NULL}, {"--mechanism", e->mechanism != NULL},
+            {"--note", e->note != NULL}, {"--date", e->date != NULL}, {"--update", o->update}};
+    for (size_t i = 0; !e->name && i < sizeof(said) / sizeof(said[0]); i++) {
+        if (said[i].given) {
+            return kiln_err_set(err, KILN_STATUS_USAGE,
+                    "%s is said of an experiment: --experiment NAME names it", said[i].option);
+        }
+    }
+    return KILN_STATUS_OK;
+}
+
 enum kiln_status kiln_record_add(
         const struct kiln_cmd *cmd, int argc, char **argv, struct kiln_err *err) {
     struct add_options o = {.update = 0};
@@ -229,5 +248,6 @@ enum kiln_status kiln_record_add(
         return kiln_err_set(err, KILN_STATUS_USAGE,
                 "kiln record add: what? files that --save wrote, or --experiment NAME");
     }
+    KILN_TRY(check_named(&o, err));
     return add(&o, err);
 }

@@ -2,6 +2,7 @@
 #include "cmd.h"
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cmd_tune.h"
 #include "common.h"
@@ -9,6 +10,7 @@
 #include "lab/save.h"
 #include "lab/tune.h"
 #include "lab/tune_worker.h"
+#include "model/model.h"
 #include "save.h"
 #include "tune_start.h"
 
@@ -196,9 +198,9 @@ static enum kiln_status write_tuned(
         if (status != KILN_STATUS_OK) {
             kiln_err_prefix(err, "the winner could not be written (--out names another file): ");
         } else if (sections > 0) {
-            fprintf(stderr, "kiln: wrote %s; take it in with --config %s\n", path, path);
+            kiln_say("wrote %s; take it in with --config %s", path, path);
         } else {
-            fprintf(stderr, "kiln: took what is no faster any more out of %s\n", path);
+            kiln_say("took what is no faster any more out of %s", path);
         }
     }
     kiln_buf_finish(&text);
@@ -297,11 +299,26 @@ static enum kiln_status open_store(struct tune_options *o, struct kiln_err *err)
     return status;
 }
 
+// What comes after the sweep is looked at before it: files to be written, and the model. Folders of
+// --out are made when it is written.
+static enum kiln_status check_files(const struct tune_options *o, struct kiln_err *err) {
+    KILN_TRY(kiln_save_check(o->save, err));
+    KILN_TRY(kiln_save_check(o->exported, err));
+    if (o->out && strcmp(o->out, "-") != 0 && (!*o->out || kiln_file_exists(o->out))) {
+        KILN_TRY(kiln_save_check(o->out, err));
+    }
+    struct kiln_model *model = NULL;
+    KILN_TRY(o->common.model ? kiln_model_open(&model, o->common.model, err) : KILN_STATUS_OK);
+    kiln_model_close(model);
+    return KILN_STATUS_OK;
+}
+
 static enum kiln_status tune(struct tune_options *o, struct kiln_err *err) {
     char id[32];
     static char doing[] = "candidates";
     struct kiln_tune result = {.params = NULL};
     KILN_TRY(read_words(o, err));
+    KILN_TRY(check_files(o, err));
     KILN_TRY(kiln_common_registry(&o->common, &o->registry, err));
     KILN_TRY(kiln_common_config(&o->common, o->registry, &o->config, err));
     o->settings = kiln_session_dev_settings(o->config);

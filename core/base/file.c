@@ -389,6 +389,10 @@ enum kiln_status kiln_file_write(
 
 enum kiln_status kiln_file_check_write(const char *path, struct kiln_err *err) {
     struct stat st;
+    if (!*path) {
+        errno = ENOENT;
+        return path_error(err, path, "write it");
+    }
     if (stat(path, &st) == 0) {
         if (S_ISDIR(st.st_mode)) {
             return kiln_err_set(err, KILN_STATUS_FILE, "%s: cannot write it: is a directory", path);

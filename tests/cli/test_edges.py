@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Every command where its surroundings are at fault: output that is closed or full, input that is closed, words that are no
-text. Each ends in one message and the code of docs/errors.md.
+text, folders that are not there. Each ends in one message and the code of docs/errors.md.
 
 usage: test_edges.py KILN SOURCE_ROOT. Exit status 1 when a case fails.
 """
@@ -73,12 +73,27 @@ def output_cases():
     check("all closed: the file is whole", done.returncode == 0, said)
 
 
+def file_cases():
+    for words in (("op", "norm", "--shape", "m=2,k=64", "--device", "cpu", "--save"), ("tune", *COMMANDS[7][1:], "--save"),
+                  ("tune", *COMMANDS[7][1:], "--export"), ("tune", "norm", "--device", "cpu", "--shape", "m=2,k=64", "--store", "t.db", "--out")):
+        for path in ("", "folder"):
+            done, lines, said = run((*words, path))
+            check("%s %s '%s' is refused before anything is measured" % (words[0], words[-1], path), done.returncode == 3 and
+                  "cannot write it" in lines[0] and done.stdout == b"", said)
+    done, lines, said = run(("tune", *COMMANDS[7][1:], "-m", "gone.gguf"))
+    check("tune: so is a model that is not there", done.returncode == 3 and "gone.gguf: cannot open it" in lines[0] and done.stdout == b"", said)
+    done, lines, said = run(("record", "list", "--ledger", ""))
+    check("an empty --ledger", done.returncode == 2 and "--ledger is empty" in lines[0], said)
+
+
 with tempfile.TemporaryDirectory() as scratch:
     os.chdir(scratch)
+    os.mkdir("folder")
     os.environ.update(KILN_CACHE_DIR=os.path.join(scratch, "cache"), KILN_LEDGER=os.path.join(scratch, "ledger.db"))
     for file, text in (("ids", "1 2 3"), ("a.ini", ""), ("b.ini", ""), ("prompts.jsonl", '{"prompt_ids":[1,2,3]}\n'), ("empty.ptx", EMPTY)):
         with open(file, "w", encoding="ascii") as out:
             out.write(text)
     output_cases()
+    file_cases()
     os.chdir("/")
 sys.exit(1 if failures else 0)

@@ -145,6 +145,8 @@ def round_cases(folder):
     case("add: an experiment", ["add", compared, forked, audited, "--experiment", "tile16", "--title", "FA_TKV 32 to 16",
                                 "--slot", "attention.prefill", "--mechanism", "three blocks", "--retry", condition, *ledger],
          out="tile16 REVERTED: a gate failed")
+    for words in (["--verdict", "LANDED"], ["--why", "x"], ["--result", "1"], ["--update"], ["--title", ""]):
+        case("add: %s without an experiment" % words[0], ["add", compared, *words, *ledger], 2, err=words[0] + " is said of an experiment: --exp")
     case("add: a name is there once", ["add", "--experiment", "tile16", *ledger], 2, err="already; --update")
     case("add: none to update", ["add", "--experiment", "tile17", "--update", *ledger], 2, err="no experiment tile17")
     case("list: no such kind", ["list", "--kind", "walls", *ledger], 2, err="did you mean 'wall'")
