@@ -82,8 +82,12 @@ static enum kiln_status audit_side(
         KILN_TRY(kiln_jit_open(&run->jit, &params, err));
     }
     enum kiln_status status = kiln_audit_compile(&side->audit, &side->set, run->jit, err);
+    if (kiln_interrupted()) { // caught since the other side was simulated
+        return kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted");
+    }
     if (run->simulate && status != KILN_STATUS_NOMEM) { // a kernel that does not compile says so
         const struct kiln_settings *settings = kiln_config_settings(side->config);
+        kiln_interrupt_catch();
         KILN_TRY(kiln_audit_simulate(&side->audit, run->registry, settings->cache_dir,
                 (uint32_t)settings->threads, kiln_interrupted,
                 status == KILN_STATUS_OK ? err : NULL));
@@ -219,7 +223,6 @@ static enum kiln_status run_audit(
     if (!run) {
         return kiln_err_nomem(err, "the command");
     }
-    kiln_interrupt_catch();
     kiln_common_init(&run->common);
     run->tokens = 3325;
     const struct kiln_opt table[] = {

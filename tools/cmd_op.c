@@ -185,6 +185,7 @@ static enum kiln_status op(struct op_run *run, struct kiln_err *err) {
             .role = run->role ? run->role : "",
             .layer = (int32_t)run->layer,
             .runs = run->once ? 0 : run->runs,
+            .stop = kiln_interrupted,
             .once = run->once,
             .seed = (uint64_t)run->seed,
             .peak = run->peak * 1e12};

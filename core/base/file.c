@@ -77,6 +77,9 @@ static void map_forget(const struct kiln_map *map) {
 }
 
 static enum kiln_status path_error(struct kiln_err *err, const char *path, const char *doing) {
+    if (errno == EINTR) { // Ctrl-C while a pipe is waited for
+        return kiln_err_set(err, KILN_STATUS_INTERRUPTED, "%s: interrupted", path);
+    }
     return kiln_err_set(err, KILN_STATUS_FILE, "%s: cannot %s: %s", *path ? path : "'' (no name)",
             doing, strerror(errno));
 }

@@ -481,6 +481,9 @@ enum kiln_status kiln_solo_time(struct kiln_solo *solo, const struct kiln_solo_t
         calls = calls_of(first);
     }
     for (int64_t i = 0; i < timing->runs; i++) {
+        if (timing->stop && timing->stop()) {
+            return kiln_err_set(err, KILN_STATUS_INTERRUPTED, "interrupted");
+        }
         KILN_TRY(sample(solo, calls, timing->cold, &seconds[i], err));
     }
     return KILN_STATUS_OK;

@@ -68,6 +68,7 @@ struct kiln_solo_timing {
     int64_t runs;    // samples
     int64_t repeats; // calls a sample, 0: as many as fill 50 us; cold: always 1
     int cold;
+    int (*stop)(void); // asked before each sample; nonzero is INTERRUPTED; NULL is fine
 };
 // seconds[runs]: a call each, by the device's own clock (marks) where it has one, else the host's
 // round a sync, without a cold cache. Calls that count are queued while others run, and several

@@ -140,7 +140,8 @@ static enum kiln_status time_kind(
     if (!seconds) {
         return kiln_err_nomem(err, "the times");
     }
-    const struct kiln_solo_timing timing = {.runs = r->setup->runs, .cold = cold};
+    const struct kiln_solo_timing timing = {
+            .runs = r->setup->runs, .cold = cold, .stop = r->setup->stop};
     enum kiln_status status = kiln_solo_time(r->solo, &timing, seconds, err);
     if (status == KILN_STATUS_OK) {
         qsort(seconds, n, sizeof(*seconds), by_size);

@@ -17,6 +17,7 @@
 struct json_t;
 
 struct kiln_op_setup {
+    int (*stop)(void);    // asked while times are taken; nonzero is INTERRUPTED; NULL is fine
     struct kiln_dev *dev; // all of these outlive the results
     struct kiln_registry *registry;
     struct kiln_config *config;

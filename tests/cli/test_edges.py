@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Every command where its surroundings are at fault: output that is closed or full, input that is closed, words that are no
-text, folders that are not there. Each ends in one message and the code of docs/errors.md.
+text, files that cannot be written, Ctrl-C while it waits or measures. Each ends in one message and the code of docs/errors.md.
 
 usage: test_edges.py KILN SOURCE_ROOT. Exit status 1 when a case fails.
 """
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 kiln, source = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 model = os.path.join(source, "tests/golden/tiny/llama-quant-q8_0.gguf")
@@ -86,6 +88,25 @@ def file_cases():
     check("an empty --ledger", done.returncode == 2 and "--ledger is empty" in lines[0], said)
 
 
+def interrupted(what, words, after):
+    with subprocess.Popen([kiln, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+        time.sleep(after)
+        begun = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        said = child.communicate(timeout=60)[1].decode()
+        took = time.monotonic() - begun
+    # A command that has caught nothing yet is ended by the signal itself, which a shell shows as 130.
+    check(what, child.returncode in (130, -signal.SIGINT) and took < 20, "exit %d after %.1f s: %s" % (child.returncode, took, said))
+
+
+def signal_cases():
+    long = ("op", "norm", "--shape", "m=512,k=4096", "--device", "cpu", "-r", "100000")
+    interrupted("op, while it measures", long, 1.5)
+    os.mkfifo("pipe")
+    interrupted("a pipe that nobody writes, as a configuration", ("bench", "-m", model, "--config", "pipe", "--device", "cpu"), 0.5)
+    interrupted("a pipe that nobody reads, as a result", (*COMMANDS[2], "--save", "pipe"), 2)
+
+
 with tempfile.TemporaryDirectory() as scratch:
     os.chdir(scratch)
     os.mkdir("folder")
@@ -95,5 +116,6 @@ with tempfile.TemporaryDirectory() as scratch:
             out.write(text)
     output_cases()
     file_cases()
+    signal_cases()
     os.chdir("/")
 sys.exit(1 if failures else 0)
