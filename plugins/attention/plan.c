@@ -1,34 +1,30 @@
 // plan: checking a problem's operands, writing a launch.
 #include "plan.h"
 
+#include "plan_parts.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    TEXT_MAX = 320
-};
-
 static const double log2_e = 1.4426950408889634;
 
 int32_t attention_decline(const struct attention_request *request, const char *fmt, ...) {
-    char text[TEXT_MAX];
     va_list list;
     va_start(list, fmt);
-    vsnprintf(text, sizeof(text), fmt, list);
+    int32_t result = plan_decline(request->plan, fmt, list);
     va_end(list);
-    return request->plan->decline(request->plan, text);
+    return result;
 }
 
 int32_t attention_fail(const struct attention_request *request, const char *fmt, ...) {
-    char text[TEXT_MAX];
     va_list list;
     va_start(list, fmt);
-    vsnprintf(text, sizeof(text), fmt, list);
+    int32_t result = plan_fail(request->plan, fmt, list);
     va_end(list);
-    return request->plan->fail(request->plan, text);
+    return result;
 }
 
 int64_t attention_blocks(int64_t numerator, int64_t denominator) {
@@ -36,24 +32,10 @@ int64_t attention_blocks(int64_t numerator, int64_t denominator) {
 }
 
 int32_t attention_value(const struct attention_request *request, const char *name) {
-    for (uint32_t i = 0; i < request->geometry->n_values; i++) {
-        if (strcmp(request->geometry->names[i], name) == 0) {
-            return (int32_t)request->geometry->values[i];
-        }
-    }
-    return 0;
+    return plan_value(request->geometry, name);
 }
 
 // ---- Checking ---------------------------------------------------------------------------------
-static const struct kiln_tensor *find(const struct kiln_op *op, uint32_t operand) {
-    for (uint32_t i = 0; i < op->n_operands; i++) {
-        if (op->operands[i]->operand == operand) {
-            return op->operands[i];
-        }
-    }
-    return NULL;
-}
-
 static int32_t check_op(
         const struct attention_request *request, const struct attention_needs *needs) {
     const struct kiln_op *op = request->op;
@@ -75,8 +57,8 @@ static int32_t check_op(
                 "head size %d is not handled, only multiples of %d up to %d", op->head_size,
                 needs->head_multiple, needs->head_max);
     }
-    if (find(op, KILN_OPERAND_PAGE_TABLE) || find(op, KILN_OPERAND_SEQ_START) ||
-            find(op, KILN_OPERAND_N_SEQ)) {
+    if (plan_operand(op, KILN_OPERAND_PAGE_TABLE) || plan_operand(op, KILN_OPERAND_SEQ_START) ||
+            plan_operand(op, KILN_OPERAND_N_SEQ)) {
         return attention_decline(
                 request, "a paged cache or several sequences are not handled, only one sequence");
     }
@@ -121,7 +103,7 @@ static int32_t check_layout(const struct attention_request *request,
 
 static int32_t need(const struct attention_request *request, const struct shape *shape,
         const struct kiln_tensor **found) {
-    const struct kiln_tensor *tensor = find(request->op, shape->operand);
+    const struct kiln_tensor *tensor = plan_operand(request->op, shape->operand);
     *found = tensor;
     if (!tensor) {
         return attention_fail(request, "the op's operand %s is missing", shape->name);
@@ -146,7 +128,7 @@ static int32_t need(const struct attention_request *request, const struct shape 
 }
 
 static int32_t check_positions(struct attention_request *request) {
-    const struct kiln_tensor *positions = find(request->op, KILN_OPERAND_POSITIONS);
+    const struct kiln_tensor *positions = plan_operand(request->op, KILN_OPERAND_POSITIONS);
     request->positions = positions;
     if (!positions) {
         return attention_fail(request, "the op's operand POSITIONS is missing");

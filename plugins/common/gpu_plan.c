@@ -1,30 +1,26 @@
 // gpu_plan: checking a problem's operands, writing a launch.
 #include "gpu_plan.h"
 
+#include "plan_parts.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    TEXT_MAX = 320
-};
-
 int32_t gpu_decline(const struct gpu_request *request, const char *fmt, ...) {
-    char text[TEXT_MAX];
     va_list list;
     va_start(list, fmt);
-    vsnprintf(text, sizeof(text), fmt, list);
+    int32_t result = plan_decline(request->plan, fmt, list);
     va_end(list);
-    return request->plan->decline(request->plan, text);
+    return result;
 }
 
 int32_t gpu_fail(const struct gpu_request *request, const char *fmt, ...) {
-    char text[TEXT_MAX];
     va_list list;
     va_start(list, fmt);
-    vsnprintf(text, sizeof(text), fmt, list);
+    int32_t result = plan_fail(request->plan, fmt, list);
     va_end(list);
-    return request->plan->fail(request->plan, text);
+    return result;
 }
 
 int32_t gpu_begin(struct gpu_request *request, const struct kiln_problem *problem,
@@ -59,12 +55,7 @@ int32_t gpu_begin_ops(struct gpu_request *request, const struct kiln_problem *pr
 }
 
 int32_t gpu_value(const struct gpu_request *request, const char *name) {
-    for (uint32_t i = 0; i < request->geometry->n_values; i++) {
-        if (strcmp(request->geometry->names[i], name) == 0) {
-            return (int32_t)request->geometry->values[i];
-        }
-    }
-    return 0;
+    return plan_value(request->geometry, name);
 }
 
 const struct gpu_type *gpu_type_find(uint32_t dtype) {
@@ -89,22 +80,6 @@ const struct gpu_type *gpu_type_find(uint32_t dtype) {
 }
 
 // ---- Checking ---------------------------------------------------------------------------------
-static const struct kiln_tensor *find(const struct kiln_op *op, uint32_t operand) {
-    for (uint32_t i = 0; i < op->n_operands; i++) {
-        if (op->operands[i]->operand == operand) {
-            return op->operands[i];
-        }
-    }
-    return NULL;
-}
-
-static const char *operand_name(uint32_t operand) {
-    static const char *const names[] = {"", "IN", "OUT", "WEIGHT", "BIAS", "RESIDUAL", "GATE", "UP",
-            "Q", "K", "V", "K_CACHE", "V_CACHE", "Q_NORM", "K_NORM", "ROPE_FREQS", "IDS",
-            "POSITIONS", "N_TOKENS", "KV_LEN", "N_PAST", "N_SEQ", "SEQ_START", "PAGE_TABLE"};
-    return operand < GPU_COUNT(names) ? names[operand] : "operand";
-}
-
 static bool is_q8(const struct kiln_tensor *tensor) {
     return tensor->dtype == KILN_DTYPE_BLOCK && tensor->format != NULL &&
            strcmp(tensor->format, GPU_Q8_FORMAT) == 0;
@@ -134,33 +109,9 @@ static const char *need_text(uint32_t need) {
     return need & GPU_NEED_F16 ? "f32 and f16" : "f32";
 }
 
-static int32_t check_bounds(const struct gpu_request *request, const struct kiln_tensor *tensor) {
-    const char *name = operand_name(tensor->operand);
-    bool cache = tensor->operand == KILN_OPERAND_K_CACHE || tensor->operand == KILN_OPERAND_V_CACHE;
-    for (uint32_t dim = 0; dim < 4; dim++) {
-        if (!(tensor->bound_dims >> dim & 1)) {
-            continue;
-        }
-        // With one value a row (POSITIONS, IDS, argmax's OUT) the rows may be dimension 0.
-        bool rows = dim == 1 || (dim == 0 && tensor->dtype == KILN_DTYPE_I32);
-        uint32_t by = tensor->bound_by[dim];
-        if (rows && (by == KILN_OPERAND_N_TOKENS || (cache && by == KILN_OPERAND_KV_LEN))) {
-            if (by == KILN_OPERAND_N_TOKENS && find(request->op, by) == NULL) {
-                return gpu_fail(
-                        request, "%s: its rows are bounded by N_TOKENS, which is missing", name);
-            }
-            continue;
-        }
-        return gpu_decline(request,
-                "%s: dimension %u is bounded by %s; only rows bounded by %s are handled", name, dim,
-                operand_name(by), cache ? "KV_LEN" : "N_TOKENS");
-    }
-    return KILN_RESULT_OK;
-}
-
 static int32_t check_layout(const struct gpu_request *request, const struct kiln_tensor *tensor,
         int64_t elems, int64_t bytes) {
-    const char *name = operand_name(tensor->operand);
+    const char *name = plan_operand_name(tensor->operand);
     int64_t columns = tensor->dims[0];
     int64_t most = INT32_MAX / 2; // columns and rows are counted in i32
     if (columns <= 0 || tensor->dims[1] <= 0) {
@@ -199,7 +150,7 @@ static int32_t check_layout(const struct gpu_request *request, const struct kiln
 
 static int32_t check(const struct gpu_request *request, const struct kiln_tensor *tensor,
         uint32_t need, int64_t columns, int64_t rows) {
-    const char *name = operand_name(tensor->operand);
+    const char *name = plan_operand_name(tensor->operand);
     if (!type_fits(tensor, need)) {
         return gpu_decline(request, "%s: %s %s (type %u) is not handled, only %s", name,
                 tensor->format != NULL ? "format" : "its type",
@@ -216,7 +167,7 @@ static int32_t check(const struct gpu_request *request, const struct kiln_tensor
                 name, (long long)tensor->dims[0], (long long)tensor->dims[1], (long long)columns,
                 (long long)rows);
     }
-    int32_t result = check_bounds(request, tensor);
+    int32_t result = plan_check_bounds(request->plan, request->op, tensor);
     if (result != KILN_RESULT_OK) {
         return result;
     }
@@ -230,15 +181,15 @@ static int32_t check(const struct gpu_request *request, const struct kiln_tensor
 
 int32_t gpu_may(const struct gpu_request *request, uint32_t operand, uint32_t need, int64_t columns,
         int64_t rows, const struct kiln_tensor **tensor) {
-    *tensor = find(request->op, operand);
+    *tensor = plan_operand(request->op, operand);
     return *tensor == NULL ? KILN_RESULT_OK : check(request, *tensor, need, columns, rows);
 }
 
 int32_t gpu_need(const struct gpu_request *request, uint32_t operand, uint32_t need,
         int64_t columns, int64_t rows, const struct kiln_tensor **tensor) {
-    *tensor = find(request->op, operand);
+    *tensor = plan_operand(request->op, operand);
     if (*tensor == NULL) {
-        return gpu_fail(request, "the op's operand %s is missing", operand_name(operand));
+        return gpu_fail(request, "the op's operand %s is missing", plan_operand_name(operand));
     }
     return check(request, *tensor, need, columns, rows);
 }
@@ -347,7 +298,7 @@ static void add_arg(struct gpu_launch *launch, struct kiln_arg arg) {
 
 void gpu_launch_operand(
         struct gpu_launch *launch, const struct gpu_request *request, uint32_t operand) {
-    if (find(request->op, operand) == NULL) {
+    if (plan_operand(request->op, operand) == NULL) {
         gpu_launch_null(launch);
         return;
     }
@@ -356,7 +307,7 @@ void gpu_launch_operand(
 
 void gpu_launch_operand_of(struct gpu_launch *launch, const struct gpu_request *request,
         uint32_t op, uint32_t operand) {
-    if (op >= request->problem->n_ops || find(request->problem->ops[op], operand) == NULL) {
+    if (op >= request->problem->n_ops || plan_operand(request->problem->ops[op], operand) == NULL) {
         gpu_launch_null(launch);
         return;
     }

@@ -3,48 +3,30 @@
 
 #include "args.h"
 #include "dequant.h"
+#include "plan_parts.h"
 #include "q8.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
-enum {
-    TEXT_MAX = 320
-};
-
 int32_t cpu_decline(const struct cpu_request *request, const char *fmt, ...) {
-    char text[TEXT_MAX];
     va_list list;
     va_start(list, fmt);
-    vsnprintf(text, sizeof(text), fmt, list);
+    int32_t result = plan_decline(request->plan, fmt, list);
     va_end(list);
-    return request->plan->decline(request->plan, text);
+    return result;
 }
 
 int32_t cpu_fail(const struct cpu_request *request, const char *fmt, ...) {
-    char text[TEXT_MAX];
     va_list list;
     va_start(list, fmt);
-    vsnprintf(text, sizeof(text), fmt, list);
+    int32_t result = plan_fail(request->plan, fmt, list);
     va_end(list);
-    return request->plan->fail(request->plan, text);
+    return result;
 }
 
 const struct kiln_tensor *cpu_operand(const struct kiln_op *op, uint32_t operand) {
-    for (uint32_t i = 0; i < op->n_operands; i++) {
-        if (op->operands[i]->operand == operand) {
-            return op->operands[i];
-        }
-    }
-    return NULL;
-}
-
-const char *cpu_operand_name(uint32_t operand) {
-    static const char *const names[] = {"", "IN", "OUT", "WEIGHT", "BIAS", "RESIDUAL", "GATE", "UP",
-            "Q", "K", "V", "K_CACHE", "V_CACHE", "Q_NORM", "K_NORM", "ROPE_FREQS", "IDS",
-            "POSITIONS", "N_TOKENS", "KV_LEN", "N_PAST", "N_SEQ", "SEQ_START", "PAGE_TABLE"};
-    return operand < sizeof(names) / sizeof(names[0]) ? names[operand] : "operand";
+    return plan_operand(op, operand);
 }
 
 static bool is_q8(const struct kiln_tensor *tensor) {
@@ -79,33 +61,9 @@ static const char *need_text(uint32_t need) {
     return need & CPU_NEED_F16 ? "f32 and f16" : "f32";
 }
 
-static int32_t check_bounds(const struct cpu_request *request, const struct kiln_tensor *tensor) {
-    const char *name = cpu_operand_name(tensor->operand);
-    bool cache = tensor->operand == KILN_OPERAND_K_CACHE || tensor->operand == KILN_OPERAND_V_CACHE;
-    for (uint32_t dim = 0; dim < 4; dim++) {
-        if (!(tensor->bound_dims >> dim & 1)) {
-            continue;
-        }
-        // With one value a row (POSITIONS, IDS, argmax's OUT) the rows may be dimension 0.
-        bool rows = dim == 1 || (dim == 0 && tensor->dtype == KILN_DTYPE_I32);
-        uint32_t by = tensor->bound_by[dim];
-        if (rows && (by == KILN_OPERAND_N_TOKENS || (cache && by == KILN_OPERAND_KV_LEN))) {
-            if (by == KILN_OPERAND_N_TOKENS && cpu_operand(request->op, by) == NULL) {
-                return cpu_fail(
-                        request, "%s: its rows are bounded by N_TOKENS, which is missing", name);
-            }
-            continue;
-        }
-        return cpu_decline(request,
-                "%s: dimension %u is bounded by %s; only rows bounded by %s are handled", name, dim,
-                cpu_operand_name(by), cache ? "KV_LEN" : "N_TOKENS");
-    }
-    return KILN_RESULT_OK;
-}
-
 static int32_t check_strides(const struct cpu_request *request, const struct kiln_tensor *tensor,
         int64_t elems, int64_t bytes) {
-    const char *name = cpu_operand_name(tensor->operand);
+    const char *name = plan_operand_name(tensor->operand);
     int64_t columns = tensor->dims[0];
     if (columns <= 0 || tensor->dims[1] <= 0) {
         return cpu_fail(request, "%s: empty, %lld columns of %lld rows", name, (long long)columns,
@@ -133,7 +91,7 @@ static int32_t check_strides(const struct cpu_request *request, const struct kil
 
 static int32_t check(const struct cpu_request *request, const struct kiln_tensor *tensor,
         uint32_t need, int64_t columns, int64_t rows) {
-    const char *name = cpu_operand_name(tensor->operand);
+    const char *name = plan_operand_name(tensor->operand);
     if (!type_fits(tensor, need)) {
         const struct cpu_quant *quant = cpu_quant_find(tensor->dtype);
         const char *format = tensor->format != NULL ? tensor->format
@@ -153,7 +111,7 @@ static int32_t check(const struct cpu_request *request, const struct kiln_tensor
                 name, (long long)tensor->dims[0], (long long)tensor->dims[1], (long long)columns,
                 (long long)rows);
     }
-    int32_t result = check_bounds(request, tensor);
+    int32_t result = plan_check_bounds(request->plan, request->op, tensor);
     if (result != KILN_RESULT_OK) {
         return result;
     }
@@ -175,7 +133,7 @@ int32_t cpu_need(const struct cpu_request *request, uint32_t operand, uint32_t n
         int64_t columns, int64_t rows, const struct kiln_tensor **tensor) {
     *tensor = cpu_operand(request->op, operand);
     if (*tensor == NULL) {
-        return cpu_fail(request, "the op's operand %s is missing", cpu_operand_name(operand));
+        return cpu_fail(request, "the op's operand %s is missing", plan_operand_name(operand));
     }
     return check(request, *tensor, need, columns, rows);
 }

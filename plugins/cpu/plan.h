@@ -27,7 +27,6 @@ int32_t cpu_fail(const struct cpu_request *request, const char *fmt, ...)
 
 // An operand of the op; NULL when absent.
 const struct kiln_tensor *cpu_operand(const struct kiln_op *op, uint32_t operand);
-const char *cpu_operand_name(uint32_t operand);
 
 enum cpu_need {
     CPU_NEED_F32 = 1,
