@@ -11,7 +11,7 @@ static void *operand_address(const struct kiln_call_places *places, uint32_t op,
                    : NULL;
 }
 
-void *kiln_call_address(const struct kiln_call_places *places, const struct kiln_arg *arg) {
+static void *arg_address(const struct kiln_call_places *places, const struct kiln_arg *arg) {
     uint8_t *base = NULL;
     uint32_t kind = arg->kind == KILN_ARG_TENSOR_MAP ? arg->map->base : arg->kind;
     if (kind == KILN_ARG_BYTES) {
@@ -39,6 +39,7 @@ enum kiln_status kiln_call_init(struct kiln_call *call, const struct kiln_planne
     *call = (struct kiln_call){.planned = planned,
             .ready = kiln_calloc(planned->n_launches, sizeof(*call->ready)),
             .args = kiln_calloc(n_args, sizeof(*call->args)),
+            .n_args = n_args,
             .workspaces = kiln_calloc(planned->n_workspaces, sizeof(*call->workspaces))};
     if (!call->ready || !call->args || !call->workspaces) {
         return kiln_err_nomem(err, "a call");
@@ -50,7 +51,7 @@ enum kiln_status kiln_call_init(struct kiln_call *call, const struct kiln_planne
     for (uint32_t i = 0; i < planned->n_launches; i++) {
         const struct kiln_launch *launch = &planned->launches[i].record;
         for (uint32_t j = 0; j < launch->n_args; j++) {
-            call->args[at++] = kiln_call_address(places, launch->args[j]);
+            call->args[at++] = arg_address(places, launch->args[j]);
         }
     }
     return KILN_STATUS_OK;
@@ -66,15 +67,31 @@ void kiln_call_finish(struct kiln_call *call, struct kiln_dev *dev) {
     *call = (struct kiln_call){.planned = NULL};
 }
 
-enum kiln_status kiln_call_queue(
-        const struct kiln_call *call, struct kiln_dev *dev, struct kiln_err *err) {
-    const struct kiln_planned *planned = call->planned;
-    for (uint32_t i = 0; i < planned->n_workspaces; i++) {
-        const struct kiln_planned_workspace *workspace = &planned->workspaces[i];
-        if (workspace->flags & KILN_WORKSPACE_ZERO) {
+static enum kiln_status clear(
+        const struct kiln_call *call, uint32_t flags, struct kiln_dev *dev, struct kiln_err *err) {
+    for (uint32_t i = 0; i < call->planned->n_workspaces; i++) {
+        const struct kiln_planned_workspace *workspace = &call->planned->workspaces[i];
+        if (workspace->flags == flags) {
             KILN_TRY(dev->ops->zero(dev, call->workspaces[i], workspace->bytes, err));
         }
     }
+    return KILN_STATUS_OK;
+}
+
+enum kiln_status kiln_call_clear_kept(
+        const struct kiln_call *call, struct kiln_dev *dev, struct kiln_err *err) {
+    return clear(call, KILN_WORKSPACE_ZERO | KILN_WORKSPACE_KEPT, dev, err);
+}
+
+enum kiln_status kiln_call_clear(
+        const struct kiln_call *call, struct kiln_dev *dev, struct kiln_err *err) {
+    return clear(call, KILN_WORKSPACE_ZERO, dev, err);
+}
+
+enum kiln_status kiln_call_queue(
+        const struct kiln_call *call, struct kiln_dev *dev, struct kiln_err *err) {
+    const struct kiln_planned *planned = call->planned;
+    KILN_TRY(kiln_call_clear(call, dev, err));
     void *const *args = call->args;
     for (uint32_t i = 0; i < planned->n_launches; i++) {
         const struct kiln_launch *launch = &planned->launches[i].record;

@@ -20,15 +20,12 @@ struct kiln_call_places {
     const struct kiln_prepared *self;            // KILN_PREP_SELF, NULL: there is none
 };
 
-// The address that an argument names, its offset added; of BYTES the bytes. NULL: an operand that
-// is absent.
-void *kiln_call_address(const struct kiln_call_places *places, const struct kiln_arg *arg);
-
 struct kiln_call {
     const struct kiln_planned *planned;
     struct kiln_dev_kernel **ready; // one a launch, filled in by who loads them
     void **args;                    // of all launches, one behind the other
-    void **workspaces;              // by index
+    size_t n_args;
+    void **workspaces; // by index
 };
 
 // Fills in `args` and `workspaces`. The caller ends *call with kiln_call_finish, also after a
@@ -38,7 +35,13 @@ KILN_MUST_CHECK enum kiln_status kiln_call_init(struct kiln_call *call,
         struct kiln_err *err);
 void kiln_call_finish(struct kiln_call *call, struct kiln_dev *dev); // zeroed is fine
 
-// Queues it: workspaces that must be zero, then every launch.
+// Queues zeros for the workspaces that launches leave zero: once, before the first call.
+KILN_MUST_CHECK enum kiln_status kiln_call_clear_kept(
+        const struct kiln_call *call, struct kiln_dev *dev, struct kiln_err *err);
+// Queues zeros for those that must be zero before each call.
+KILN_MUST_CHECK enum kiln_status kiln_call_clear(
+        const struct kiln_call *call, struct kiln_dev *dev, struct kiln_err *err);
+// Queues the call: zeros, then every launch.
 KILN_MUST_CHECK enum kiln_status kiln_call_queue(
         const struct kiln_call *call, struct kiln_dev *dev, struct kiln_err *err);
 

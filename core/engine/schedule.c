@@ -15,33 +15,20 @@ static void *value_address(const struct kiln_schedule *s, int32_t value) {
     return value < 0 ? NULL : (uint8_t *)s->arena + s->values[value].offset;
 }
 
-static void *operand_address(const struct kiln_schedule *s, const struct kiln_step *step,
-        uint32_t op, uint32_t operand) {
-    const struct kiln_step_op *ops = &step->ops[op];
-    for (uint32_t i = 0; i < ops->op.n_operands; i++) {
-        if (ops->tensors[i].operand == operand) {
-            return ops->values[i] >= 0 ? value_address(s, ops->values[i]) : ops->address[i];
+// Where each operand of a step lies, by op * KILN_PREPARE_OPERANDS + operand; NULL: absent.
+static void list_operands(const struct kiln_schedule *s, const struct kiln_step *step,
+        void *operands[KILN_STEP_OPS * KILN_PREPARE_OPERANDS]) {
+    memset(operands, 0, sizeof(*operands) * KILN_STEP_OPS * KILN_PREPARE_OPERANDS);
+    for (uint32_t op = 0; op < step->n_ops; op++) {
+        const struct kiln_step_op *ops = &step->ops[op];
+        for (uint32_t i = 0; i < ops->op.n_operands; i++) {
+            uint32_t operand = ops->tensors[i].operand;
+            if (operand < KILN_PREPARE_OPERANDS) {
+                operands[op * KILN_PREPARE_OPERANDS + operand] =
+                        ops->values[i] >= 0 ? value_address(s, ops->values[i]) : ops->address[i];
+            }
         }
     }
-    return NULL;
-}
-
-static void *arg_address(const struct kiln_schedule *s, const struct kiln_step *step,
-        const struct kiln_prepared *const *prepared, const struct kiln_arg *arg) {
-    uint8_t *base = NULL;
-    uint32_t kind = arg->kind == KILN_ARG_TENSOR_MAP ? arg->map->base : arg->kind;
-    if (kind == KILN_ARG_BYTES) {
-        memcpy(&base, &arg->bytes, sizeof(base));
-        return base;
-    }
-    if (kind == KILN_ARG_WORKSPACE) {
-        base = value_address(s, step->first_workspace + (int32_t)arg->index);
-    } else if (kind == KILN_ARG_PREPARED) {
-        base = prepared[arg->index]->buffers[arg->buffer];
-    } else {
-        base = operand_address(s, step, arg->op, arg->operand);
-    }
-    return base ? base + arg->offset : NULL;
 }
 
 static enum kiln_link link_of(
@@ -89,30 +76,49 @@ static enum kiln_status prepare_step(struct kiln_schedule *s, const struct kiln_
     return KILN_STATUS_OK;
 }
 
-static enum kiln_status resolve_args(
-        struct kiln_schedule *s, struct kiln_step *step, struct kiln_err *err) {
-    const struct kiln_planned *planned = step->planned;
-    size_t n_args = 0;
-    for (uint32_t i = 0; i < planned->n_launches; i++) {
-        n_args += planned->launches[i].record.n_args;
+static enum kiln_status init_call(struct kiln_schedule *s, struct kiln_step *step,
+        const struct kiln_prepared **prepared, void **workspaces, struct kiln_err *err) {
+    void *operands[KILN_STEP_OPS * KILN_PREPARE_OPERANDS];
+    list_operands(s, step, operands);
+    KILN_TRY(prepare_step(s, step, prepared, err));
+    for (uint32_t i = 0; i < step->planned->n_workspaces; i++) {
+        workspaces[i] = value_address(s, step->first_workspace + (int32_t)i);
     }
-    step->ready = kiln_calloc(planned->n_launches, sizeof(*step->ready));
-    step->args = kiln_calloc(n_args, sizeof(*step->args));
-    step->links = kiln_calloc(n_args, sizeof(*step->links));
-    const struct kiln_prepared **prepared = kiln_calloc(planned->n_preparations, sizeof(*prepared));
-    enum kiln_status status = !step->ready || !step->args || !step->links || !prepared
-                                      ? kiln_err_nomem(err, "a schedule")
-                                      : prepare_step(s, step, prepared, err);
+    const struct kiln_call_places places = {.operands = operands,
+            .n_ops = step->n_ops,
+            .workspaces = workspaces,
+            .prepared = prepared};
+    return kiln_call_init(&step->call, step->planned, &places, err);
+}
+
+static enum kiln_status find_links(
+        const struct kiln_schedule *s, struct kiln_step *step, struct kiln_err *err) {
+    step->links = kiln_calloc(step->call.n_args, sizeof(*step->links));
+    if (!step->links) {
+        return kiln_err_nomem(err, "a schedule");
+    }
     size_t at = 0;
-    for (uint32_t i = 0; status == KILN_STATUS_OK && i < planned->n_launches; i++) {
-        const struct kiln_launch *launch = &planned->launches[i].record;
+    for (uint32_t i = 0; i < step->planned->n_launches; i++) {
+        const struct kiln_launch *launch = &step->planned->launches[i].record;
         for (uint32_t j = 0; j < launch->n_args; j++) {
-            step->links[at] = (uint8_t)link_of(s, step, launch->args[j]);
-            step->args[at++] = arg_address(s, step, prepared, launch->args[j]);
+            step->links[at++] = (uint8_t)link_of(s, step, launch->args[j]);
         }
     }
+    return KILN_STATUS_OK;
+}
+
+static enum kiln_status make_call(
+        struct kiln_schedule *s, struct kiln_step *step, struct kiln_err *err) {
+    const struct kiln_planned *planned = step->planned;
+    const struct kiln_prepared **prepared = kiln_calloc(planned->n_preparations, sizeof(*prepared));
+    void **workspaces = kiln_calloc(planned->n_workspaces, sizeof(*workspaces));
+    enum kiln_status status = prepared && workspaces ? init_call(s, step, prepared, workspaces, err)
+                                                     : kiln_err_nomem(err, "a schedule");
     kiln_free(prepared);
-    return status;
+    kiln_free(workspaces);
+    KILN_TRY(status);
+    KILN_TRY(kiln_call_clear_kept(&step->call, s->runtime->dev, err));
+    return find_links(s, step, err);
 }
 
 // The launches of all steps, as the device wants to hear of them.
@@ -149,7 +155,7 @@ static enum kiln_status load_kernels(struct kiln_schedule *s, struct kiln_err *e
     size_t at = 0;
     for (size_t i = 0; status == KILN_STATUS_OK && i < s->n_steps; i++) {
         for (uint32_t j = 0; j < s->steps[i].planned->n_launches; j++) {
-            s->steps[i].ready[j] = ready[at++];
+            s->steps[i].call.ready[j] = ready[at++];
         }
     }
     kiln_free(ready);
@@ -177,13 +183,8 @@ static enum kiln_status build(struct kiln_schedule *s, struct kiln_err *err) {
     KILN_TRY(kiln_schedule_place(s, err));
     struct kiln_dev *dev = s->runtime->dev;
     KILN_TRY(dev->ops->alloc(dev, s->arena_bytes, &s->arena, err));
-    for (size_t i = 0; i < s->n_values; i++) {
-        if (s->values[i].kept) {
-            KILN_TRY(dev->ops->zero(dev, value_address(s, (int32_t)i), s->values[i].bytes, err));
-        }
-    }
     for (size_t i = 0; i < s->n_steps; i++) {
-        KILN_TRY(resolve_args(s, &s->steps[i], err));
+        KILN_TRY(make_call(s, &s->steps[i], err));
     }
     name_ranges(s);
     return load_kernels(s, err);
@@ -224,11 +225,7 @@ void kiln_schedule_destroy(struct kiln_schedule *schedule) {
     struct kiln_dev *dev = s->runtime->dev;
     for (size_t i = 0; i < s->n_steps; i++) {
         struct kiln_step *step = &s->steps[i];
-        for (uint32_t j = 0; step->ready && j < step->planned->n_launches; j++) {
-            dev->ops->unload(dev, step->ready[j]);
-        }
-        kiln_free(step->ready);
-        kiln_free(step->args);
+        kiln_call_finish(&step->call, dev);
         kiln_free(step->links);
         kiln_planned_destroy(step->planned);
         kiln_free(step->ops);
@@ -288,19 +285,6 @@ void *kiln_schedule_out(const struct kiln_schedule *schedule) {
 
 // ---- Running ------------------------------------------------------------------------------------
 
-static enum kiln_status zero_workspaces(
-        const struct kiln_schedule *s, const struct kiln_step *step, struct kiln_err *err) {
-    struct kiln_dev *dev = s->runtime->dev;
-    for (uint32_t i = 0; i < step->planned->n_workspaces; i++) {
-        const struct kiln_planned_workspace *workspace = &step->planned->workspaces[i];
-        if (workspace->flags == KILN_WORKSPACE_ZERO) {
-            KILN_TRY(dev->ops->zero(dev, value_address(s, step->first_workspace + (int32_t)i),
-                    workspace->bytes, err));
-        }
-    }
-    return KILN_STATUS_OK;
-}
-
 // A step as those who watch see it, and what that points to.
 struct view {
     struct kiln_trace_step step;
@@ -319,12 +303,8 @@ static void show(const struct kiln_schedule *s, const struct kiln_step *step, st
                                   .world = 1}};
     for (uint32_t op = 0; op < step->n_ops; op++) {
         view->ops[op] = &step->ops[op].op;
-        for (uint32_t i = 0; i < step->ops[op].op.n_operands; i++) {
-            uint32_t operand = step->ops[op].tensors[i].operand;
-            view->operands[op * KILN_PREPARE_OPERANDS + operand] =
-                    operand_address(s, step, op, operand);
-        }
     }
+    list_operands(s, step, view->operands);
     view->step = (struct kiln_trace_step){.slot = step->slot,
             .plugin = step->plugin->name,
             .variant = step->variant->name,
@@ -413,12 +393,12 @@ static enum kiln_status launch_linked(const struct kiln_schedule *s, struct kiln
 static enum kiln_status queue_step(const struct kiln_schedule *s, const struct kiln_step *step,
         const struct links *links, struct kiln_err *err) {
     KILN_TRY(trace_step(s, step, err));
-    KILN_TRY(zero_workspaces(s, step, err));
-    void *const *args = step->args;
+    KILN_TRY(kiln_call_clear(&step->call, s->runtime->dev, err));
+    void *const *args = step->call.args;
     const uint8_t *kinds = step->links;
     for (uint32_t i = 0; i < step->planned->n_launches; i++) {
         const struct kiln_launch *launch = &step->planned->launches[i].record;
-        KILN_TRY(launch_linked(s, step->ready[i], launch, args, kinds, links, err));
+        KILN_TRY(launch_linked(s, step->call.ready[i], launch, args, kinds, links, err));
         args += launch->n_args;
         kinds += launch->n_args;
     }

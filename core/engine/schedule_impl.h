@@ -4,6 +4,7 @@
 #define KILN_ENGINE_SCHEDULE_IMPL_H
 
 #include "base/ranges.h"
+#include "engine/call.h"
 #include "engine/schedule.h"
 
 enum {
@@ -50,10 +51,9 @@ struct kiln_step {
     struct kiln_step_op *ops;
     uint32_t n_ops;
     struct kiln_planned *planned;
-    int32_t first_workspace;        // its workspaces are values from here on
-    struct kiln_dev_kernel **ready; // one a launch
-    void **args;                    // of all launches, one behind the other
-    uint8_t *links;                 // enum kiln_link of each
+    int32_t first_workspace; // its workspaces are values from here on
+    struct kiln_call call;
+    uint8_t *links;                 // enum kiln_link of each of the call's arguments
     const struct kiln_range *range; // slot, variant and geometry
     const struct kiln_range *layer_range;
 };

@@ -228,6 +228,7 @@ static enum kiln_status build(struct kiln_solo *solo, struct kiln_err *err) {
     KILN_TRY(alloc_places(solo, err));
     KILN_TRY(upload(solo, err));
     KILN_TRY(make_call(solo, err));
+    KILN_TRY(kiln_call_clear_kept(&solo->call, solo->params.dev, err));
     return load(solo, err);
 }
 

@@ -3,6 +3,7 @@
 #include "engine/solo.h"
 
 #include "base/mem.h"
+#include "engine/call.h"
 #include "jit/jit.h"
 #include "plugin/registry.h"
 
@@ -368,6 +369,42 @@ static int close_registry(void **state) {
     return 0;
 }
 
+// ---- The call under it, on a device that only notes what is zeroed ------------------------------
+
+static uint64_t cleared; // bytes
+
+static enum kiln_status note_zeros(
+        struct kiln_dev *dev, void *addr, uint64_t bytes, struct kiln_err *err) {
+    (void)dev;
+    (void)addr;
+    (void)err;
+    cleared += bytes;
+    return KILN_STATUS_OK;
+}
+
+static void call_clears_what_is_kept_once(void **state) {
+    (void)state;
+    const struct kiln_dev_ops ops = {.zero = note_zeros};
+    struct kiln_dev dev = {.ops = &ops};
+    struct kiln_planned_workspace workspaces[] = {{.bytes = 1},
+            {.bytes = 20, .flags = KILN_WORKSPACE_ZERO},
+            {.bytes = 300, .flags = KILN_WORKSPACE_ZERO | KILN_WORKSPACE_KEPT}};
+    const struct kiln_planned planned = {.workspaces = workspaces, .n_workspaces = 3};
+    uint8_t memory[3];
+    void *const at[] = {&memory[0], &memory[1], &memory[2]};
+    const struct kiln_call_places places = {.workspaces = at};
+    struct kiln_call call;
+    struct kiln_err err = {0};
+    assert_int_equal(kiln_call_init(&call, &planned, &places, &err), KILN_STATUS_OK);
+    cleared = 0;
+    assert_int_equal(kiln_call_clear_kept(&call, &dev, &err), KILN_STATUS_OK);
+    assert_int_equal(cleared, 300);
+    assert_int_equal(kiln_call_queue(&call, &dev, &err), KILN_STATUS_OK);
+    assert_int_equal(kiln_call_queue(&call, &dev, &err), KILN_STATUS_OK);
+    assert_int_equal(cleared, 340);
+    kiln_call_finish(&call, &dev);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(solo_runs_on_the_host),
@@ -377,6 +414,7 @@ int main(void) {
             cmocka_unit_test(solo_sees_what_is_written_behind_the_end),
             cmocka_unit_test(solo_says_why_nothing_runs),
             cmocka_unit_test(solo_times_calls),
+            cmocka_unit_test(call_clears_what_is_kept_once),
     };
     return cmocka_run_group_tests(tests, open_registry, close_registry);
 }
