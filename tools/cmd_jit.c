@@ -6,6 +6,7 @@
 #include "common.h"
 #include "engine/kernel_set.h"
 #include "lab/save.h"
+#include "plugin/schema.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -36,20 +37,12 @@ static json_t *number_or_null(int64_t value) {
     return value < 0 ? json_null() : json_integer(value);
 }
 
-static json_t *geometry_json(const struct kiln_geometry *geometry) {
-    json_t *object = json_object();
-    for (uint32_t i = 0; object && i < geometry->n_values; i++) {
-        (void)json_object_set_new(object, geometry->names[i], json_integer(geometry->values[i]));
-    }
-    return object;
-}
-
 static json_t *row_json(const struct jit_run *run, const struct kiln_kernel_row *row) {
     const struct kiln_survey_row *op = row->op;
     json_t *object = json_pack("{s:s, s:s, s:s?, s:s?, s:s, s:o, s:i}", "slot", op->slot, "role",
             op->role, "plugin", op->plugin ? op->plugin->name : NULL, "variant",
             op->variant ? op->variant->name : NULL, "target", row->device->target, "geometry",
-            geometry_json(&op->geometry), "ops", (int)op->ops);
+            kiln_geometry_json(&op->geometry), "ops", (int)op->ops);
     if (!object || !row->launch) {
         if (object) {
             (void)json_object_set_new(object, "unsupported", json_string(op->unsupported));

@@ -5,6 +5,7 @@
 #include "lab/audit.h"
 
 #include "lab/audit_impl.h"
+#include "plugin/schema.h"
 
 #include <jansson.h>
 
@@ -25,14 +26,6 @@ static void append(json_t **array, json_t *value) {
 
 static json_t *text_or_null(const char *text) {
     return text ? json_string(text) : json_null();
-}
-
-static json_t *geometry_json(const struct kiln_geometry *geometry) {
-    json_t *object = json_object();
-    for (uint32_t i = 0; i < geometry->n_values; i++) {
-        set(&object, geometry->names[i], json_integer(geometry->values[i]));
-    }
-    return object;
 }
 
 static json_t *banks_json(const struct kiln_audit_kernel *kernel) {
@@ -156,7 +149,7 @@ static json_t *kernel_json(const struct kiln_audit_kernel *kernel) {
             text_or_null(kernel->row->launch ? kernel->row->launch->kernel->name : NULL));
     set(&object, "target", json_string(kernel->row->device->target));
     set(&object, "device", json_string(kernel->row->device->name));
-    set(&object, "geometry", geometry_json(&op->geometry));
+    set(&object, "geometry", kiln_geometry_json(&op->geometry));
     set(&object, "grade", json_string("derived"));
     set(&object, "calls", calls_json(kernel));
     if (!kernel->row->launch) {

@@ -13,6 +13,7 @@
 #include "lab/capture_impl.h"
 #include "model/dtype.h"
 #include "plugin/describe.h"
+#include "plugin/schema.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -274,15 +275,11 @@ static json_t *describe_op(const struct kiln_op *op) {
 }
 
 static json_t *describe_call(const struct kiln_trace_step *step, const struct kiln_dev *dev) {
-    json_t *geometry = json_object();
-    for (uint32_t i = 0; geometry && i < step->geometry->n_values; i++) {
-        json_object_set_new(geometry, step->geometry->names[i],
-                json_integer((json_int_t)step->geometry->values[i]));
-    }
     return json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:o, s:[]}", "capture", 1, "slot",
             step->slot, "phase", step->problem->phase == KILN_PHASE_PREFILL ? "prefill" : "decode",
             "layer", (int)step->layer, "device", dev->id, "device_name", dev->desc.name, "plugin",
-            step->plugin, "variant", step->variant, "geometry", geometry, "ops");
+            step->plugin, "variant", step->variant, "geometry", kiln_geometry_json(step->geometry),
+            "ops");
 }
 
 // ---- Watching -----------------------------------------------------------------------------------

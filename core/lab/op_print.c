@@ -241,18 +241,14 @@ static json_t *lines_json(const char *lines) {
 
 static json_t *result_json(const struct kiln_op_setup *setup, const struct kiln_op_result *result) {
     const struct kiln_binding *binding = result->binding;
-    json_t *geometry = json_object();
-    for (uint32_t i = 0; geometry && i < binding->geometry.n_values; i++) {
-        json_object_set_new(geometry, binding->geometry.names[i],
-                json_integer((json_int_t)binding->geometry.values[i]));
-    }
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:s?, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, "
                      "s:I, s:I, s:s?, s:o}",
             "slot", result->slot, "shape", result->shape, "plugin", binding->plugin->name,
-            "variant", binding->variant_name, "geometry", geometry, "section", binding->section,
-            "source", binding->source, "launches", lines_json(result->launches), "declined",
-            lines_json(result->passed_over), "parity", verdict_json(result), "captured",
-            replayed_json(result), "warm", times_json(setup, result, &result->warm), "cold",
+            "variant", binding->variant_name, "geometry", kiln_geometry_json(&binding->geometry),
+            "section", binding->section, "source", binding->source, "launches",
+            lines_json(result->launches), "declined", lines_json(result->passed_over), "parity",
+            verdict_json(result), "captured", replayed_json(result), "warm",
+            times_json(setup, result, &result->warm), "cold",
             times_json(setup, result, &result->cold), "flops", result->flops, "bytes",
             result->bytes, "prepared_bytes", (json_int_t)result->prepared_bytes,
             "warp_instructions", (json_int_t)result->instructions, "peak",

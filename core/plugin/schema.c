@@ -4,6 +4,7 @@
 #include "plugin/text.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -147,4 +148,16 @@ void kiln_geometry_print(const struct kiln_geometry *geometry, struct kiln_buf *
     for (uint32_t i = 0; i < geometry->n_values; i++) {
         kiln_buf_printf(text, " %s=%" PRId64, geometry->names[i], geometry->values[i]);
     }
+}
+
+struct json_t *kiln_geometry_json(const struct kiln_geometry *geometry) {
+    json_t *object = json_object();
+    for (uint32_t i = 0; i < geometry->n_values; i++) {
+        if (json_object_set_new(object, geometry->names[i], json_integer(geometry->values[i])) !=
+                0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
 }

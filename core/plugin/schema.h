@@ -10,6 +10,8 @@
 
 #include <stdint.h>
 
+struct json_t;
+
 // Whether a plugin may declare this: an UPPER_CASE name, one line of help, a range or list that is
 // not empty, defaults that it allows. KILN_STATUS_FILE when not, the parameter itself not named.
 KILN_MUST_CHECK enum kiln_status kiln_param_check(
@@ -27,5 +29,7 @@ void kiln_param_print_range(const struct kiln_param *param, struct kiln_buf *tex
 
 // A geometry as bound, for people: " FA_TQ=64 FA_TKV=32", a blank before each. Appends.
 void kiln_geometry_print(const struct kiln_geometry *geometry, struct kiln_buf *text);
+// As JSON: {"FA_TQ": 64, …}; NULL when out of memory. The caller owns it.
+struct json_t *kiln_geometry_json(const struct kiln_geometry *geometry);
 
 #endif
