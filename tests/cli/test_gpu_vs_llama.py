@@ -18,7 +18,7 @@ words = sys.argv[1:]
 value = lambda key: next((words[i + 1] for i, word in enumerate(words) if word == key), "0")
 with open(os.path.join(os.path.dirname(sys.argv[0]), "calls"), "a", encoding="utf-8") as file:
     print(os.path.basename(sys.argv[0]), *words, file=file)
-rate = RATE * (1.1 if value("-ub") == "2048" else 1) * (2 if "f16_expand" in str(words) else 1)
+rate = RATE * (1.1 if value("-ub") == "2048" else 1) * (2 if "gpu-f16-expand" in str(words) else 1)
 rows = [{"n_prompt": int(n), "n_gen": 0, "avg_ts": rate} for n in value("-p").split(",") if n != "0"]
 rows += [{"n_prompt": 0, "n_gen": int(n), "avg_ts": rate / 10} for n in value("-n").split(",") if n != "0"]
 print(json.dumps(rows))
