@@ -213,6 +213,8 @@ static int each_read(const struct lowering *low, kiln_edge edge, const struct gr
 }
 
 struct agreement {
+    const struct kiln_schedule *schedule;
+    kiln_edge edge;
     struct kiln_formats written;
     const char *format; // what all readers so far would take from the writer
 };
@@ -220,7 +222,8 @@ struct agreement {
 static int agree(struct kiln_formats read, void *arg) {
     struct agreement *a = arg;
     for (uint32_t i = 0; i < read.count; i++) {
-        if (kiln_formats_have(a->written, read.names[i])) {
+        if (kiln_formats_have(a->written, read.names[i]) &&
+                kiln_edge_fits(a->schedule, a->edge, read.names[i])) {
             if (a->format && strcmp(a->format, read.names[i]) != 0) {
                 return 1;
             }
@@ -233,7 +236,7 @@ static int agree(struct kiln_formats read, void *arg) {
 
 // The format that the writer of an edge gives and all its readers take, or NULL.
 static const char *agreed_format(const struct lowering *low, kiln_edge edge) {
-    struct agreement a = {0};
+    struct agreement a = {.schedule = low->schedule, .edge = edge};
     const struct group *writer = writer_of(low, edge, &a.written);
     return each_read(low, edge, writer, agree, &a) == 0 ? a.format : NULL;
 }

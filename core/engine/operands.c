@@ -115,6 +115,11 @@ static const struct kiln_format *find_format(
     return NULL;
 }
 
+int kiln_edge_fits(const struct kiln_schedule *schedule, kiln_edge edge, const char *format) {
+    const struct kiln_format *block = find_format(schedule->runtime->registry, format);
+    return !block || schedule->runtime->graph->edges[edge].cols % block->block_elems == 0;
+}
+
 enum kiln_status kiln_edge_describe(const struct kiln_schedule *schedule, kiln_edge edge,
         const char *format, struct kiln_tensor *tensor, uint64_t *bytes, struct kiln_err *err) {
     int64_t cols = schedule->runtime->graph->edges[edge].cols;

@@ -113,6 +113,9 @@ const struct kiln_variant *kiln_find_quantizer(const struct kiln_runtime *rt, co
 // operands.c: describes a node's operand as the problem shows it.
 void kiln_step_describe(const struct kiln_schedule *schedule, const struct kiln_node *node,
         const struct kiln_node_operand *operand, struct kiln_tensor *tensor, void **address);
+// Whether an edge can have a format: its columns are whole blocks. 1 too where the format is
+// unknown, of which kiln_edge_describe complains.
+int kiln_edge_fits(const struct kiln_schedule *schedule, kiln_edge edge, const char *format);
 // An edge in a format: its tensor (operand not filled in) and its size in bytes. An unknown format
 // is KILN_STATUS_FILE.
 KILN_MUST_CHECK enum kiln_status kiln_edge_describe(const struct kiln_schedule *schedule,

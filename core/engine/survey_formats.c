@@ -77,6 +77,8 @@ int kiln_survey_keeps_inside(const struct kiln_survey_view *view,
 }
 
 struct agreement {
+    const struct kiln_schedule *schedule;
+    kiln_edge edge;
     struct kiln_formats given;
     const char *format; // what all readers so far would take
 };
@@ -84,7 +86,8 @@ struct agreement {
 static int agree(struct kiln_formats taken, void *arg) {
     struct agreement *a = arg;
     for (uint32_t i = 0; i < taken.count; i++) {
-        if (kiln_formats_have(a->given, taken.names[i])) {
+        if (kiln_formats_have(a->given, taken.names[i]) &&
+                kiln_edge_fits(a->schedule, a->edge, taken.names[i])) {
             int differs = a->format && strcmp(a->format, taken.names[i]) != 0;
             a->format = taken.names[i];
             return differs;
@@ -95,7 +98,7 @@ static int agree(struct kiln_formats taken, void *arg) {
 
 const char *kiln_survey_agreed(const struct kiln_survey_view *view,
         const struct kiln_survey_choice *choice, kiln_edge edge, struct kiln_formats given) {
-    struct agreement a = {.given = given};
+    struct agreement a = {.schedule = &view->schedule, .edge = edge, .given = given};
     return each_read(view, choice, edge, agree, &a) == 0 ? a.format : NULL;
 }
 

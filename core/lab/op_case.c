@@ -147,9 +147,14 @@ static unsigned char *room(struct maker *mk, const struct kiln_tensor *tensor) {
 }
 
 // A value of S rows, without data.
+// As kiln chooses for edges of other columns than whole blocks: f32 for rows of f16.
 static struct kiln_tensor *add_edge(struct maker *mk, uint32_t operand, int64_t cols) {
-    struct kiln_tensor *tensor =
-            add(mk, operand, format_of(mk, operand, "f32"), cols, mk->c->shape.bound);
+    const char *format = format_of(mk, operand, "f32");
+    const struct kiln_case_format *rows = kiln_case_format_find(format);
+    if (rows && !rows->put && cols % rows->elems != 0) {
+        format = "f32";
+    }
+    struct kiln_tensor *tensor = add(mk, operand, format, cols, mk->c->shape.bound);
     bound_rows(tensor, 1, KILN_OPERAND_N_TOKENS);
     return tensor;
 }

@@ -107,6 +107,7 @@ static int sum_fits_blocks(const unsigned char *row, int64_t cols, int64_t block
 static const struct kiln_case_format formats[] = {
         {"q8_32w", 32, 48, put_wide, get_wide, sum_fits_wide},
         {"q8_32", 32, Q8_BYTES, put_blocks, get_blocks, sum_fits_blocks},
+        {"f16_rows", 128, 320, NULL, NULL, NULL},
 };
 
 const struct kiln_case_format *kiln_case_format_find(const char *name) {
@@ -116,6 +117,48 @@ const struct kiln_case_format *kiln_case_format_find(const char *name) {
         }
     }
     return NULL;
+}
+
+// ---- Rows of f16 --------------------------------------------------------------------------------
+// f16_rows: a row of K columns: q f16[K], then a factor f32, a power of two; value = factor * q. It
+// is 1 where the row's largest magnitude is in [2^-6, 2^15); other rows it brings there.
+static int exponent_of(const float *x, int64_t cols) {
+    float largest = 0;
+    int exponent;
+    for (int64_t i = 0; i < cols; i++) {
+        largest = fmaxf(largest, fabsf(x[i]));
+    }
+    (void)frexpf(largest, &exponent); // largest = [1/2, 1) * 2^exponent
+    if (largest == 0 || isinf(largest)) {
+        return 0;
+    }
+    exponent = exponent < -125 ? -125 : exponent; // the factor of subnormal ones is that of 2^-126
+    return exponent > 15 ? exponent - 15 : exponent < -5 ? exponent + 5 : 0;
+}
+
+static void put_row(unsigned char *row, int64_t cols, const float *from) {
+    int exponent = exponent_of(from, cols);
+    float factor = ldexpf(1, exponent);
+    for (int64_t i = 0; i < cols; i++) {
+        uint16_t half = kiln_f32_to_f16(ldexpf(from[i], -exponent));
+        memcpy(row + 2 * i, &half, sizeof(half));
+    }
+    memcpy(row + 2 * cols, &factor, sizeof(factor));
+}
+
+float kiln_case_scale(const struct kiln_tensor *tensor, const void *row) {
+    float factor;
+    memcpy(&factor, (const unsigned char *)row + 2 * tensor->dims[0], sizeof(factor));
+    return factor;
+}
+
+static void get_row(const struct kiln_tensor *tensor, const unsigned char *row, float *to) {
+    float factor = kiln_case_scale(tensor, row);
+    for (int64_t i = 0; i < tensor->dims[0]; i++) {
+        uint16_t half;
+        memcpy(&half, row + 2 * i, sizeof(half));
+        to[i] = factor * kiln_f16_to_f32(half);
+    }
 }
 
 // ---- Rows ---------------------------------------------------------------------------------------
@@ -132,6 +175,10 @@ void kiln_case_decode(const struct kiln_tensor *tensor, const void *row, float *
     uint16_t half;
     if (tensor->dtype == KILN_DTYPE_BLOCK) {
         const struct kiln_case_format *format = kiln_case_format_find(tensor->format);
+        if (!kiln_precision_is_q8(tensor)) {
+            get_row(tensor, bytes, to);
+            return;
+        }
         for (int64_t b = 0; b < cols / 32; b++) {
             struct kiln_q8 q8;
             format->get(bytes, cols, b, &q8);
@@ -156,6 +203,10 @@ void kiln_case_encode(const struct kiln_tensor *tensor, const float *from, void 
     int64_t cols = tensor->dims[0];
     if (tensor->dtype == KILN_DTYPE_BLOCK) {
         const struct kiln_case_format *format = kiln_case_format_find(tensor->format);
+        if (!kiln_precision_is_q8(tensor)) {
+            put_row(bytes, cols, from);
+            return;
+        }
         for (int64_t b = 0; b < cols / 32; b++) {
             struct kiln_q8 q8;
             kiln_q8_quantize(from + b * 32, &q8);
@@ -241,7 +292,7 @@ void kiln_case_fill_row(
         struct kiln_random *random, enum kiln_case_fill fill, int64_t row, float *x, int64_t cols) {
     // What the first 32 columns of a row are, the others zero; 0: all about normal.
     static const float planted[] = {
-            2048.0F, 0, -2048.0F, 100000.0F, 2047.0F, 1e30F, 1e-30F, 1e-38F, 1e-41F};
+            2048.0F, 0, -2048.0F, 100000.0F, 2047.0F, 1e30F, 1e-30F, 1e-38F, 1e-41F, 1e-4F};
     enum {
         N_PLANTED = sizeof(planted) / sizeof(planted[0]),
         KINDS = N_PLANTED + 2 // all zeros, subnormals among normal ones

@@ -49,7 +49,7 @@ struct kiln_q8 {
 };
 void kiln_q8_quantize(const float *x, struct kiln_q8 *block);
 
-// A format of activations that the oracle reads and writes.
+// A format of activations that the oracle reads and writes. Of rows of f16 the functions are NULL.
 struct kiln_case_format {
     const char *name;
     uint32_t elems, bytes; // of a block
@@ -61,6 +61,8 @@ struct kiln_case_format {
 };
 const struct kiln_case_format *kiln_case_format_find(const char *name); // NULL: unknown
 
+// The factor of a row of f16.
+float kiln_case_scale(const struct kiln_tensor *tensor, const void *row);
 // A row of an operand as numbers, and numbers as a row. Types: f32, f16, bf16, the formats above.
 void kiln_case_decode(const struct kiln_tensor *tensor, const void *row, float *to);
 void kiln_case_encode(const struct kiln_tensor *tensor, const float *from, void *row);

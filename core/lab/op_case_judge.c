@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "plugin/describe.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -135,6 +136,9 @@ static enum kiln_status judge_row(
                     "at fault",
                     out->op, (long long)row, (long long)i, want, bound);
         }
+        if (isinf(got[i]) && fabs(want) + bound > (double)FLT_MAX) {
+            continue; // more than f32 may hold
+        }
         double error = fabs(got[i] - want);
         note(out,
                 !isfinite(error)  ? HUGE_VAL
@@ -181,6 +185,21 @@ static int judge_blocks(struct output *out, int64_t index, int64_t row) {
     return exact;
 }
 
+// A row of f16: its factor is a power of two, 1 unless the row needs another.
+static void judge_scale(struct output *out, int64_t row) {
+    int exponent;
+    double largest = 0;
+    float scale = kiln_case_scale(out->tensor, out->got + row * out->tensor->strides[1]);
+    for (int64_t i = 0; i < out->tensor->dims[0]; i++) {
+        largest = fmax(largest, fabs((double)out->row[i]));
+    }
+    if (!(scale > 0) || frexpf(scale, &exponent) != 0.5F) {
+        complain(out, "has a factor that is no power of two", row);
+    } else if (scale != 1 && isfinite(largest) && largest >= 0x1p-6 * 1.001 && largest < 0x1p15) {
+        complain(out, "has a factor that it does not need", row);
+    }
+}
+
 // Rows that the call must leave alone.
 static void judge_untouched(struct output *out, const unsigned char *written) {
     size_t stride = (size_t)out->tensor->strides[1];
@@ -209,13 +228,17 @@ static enum kiln_status judge_rows(
             continue;
         }
         written[place] = 1;
-        if (known && out->tensor->dtype == KILN_DTYPE_BLOCK && judge_blocks(out, index, place)) {
+        int rows = out->tensor->dtype == KILN_DTYPE_BLOCK && !kiln_precision_is_q8(out->tensor);
+        if (known && kiln_precision_is_q8(out->tensor) && judge_blocks(out, index, place)) {
             continue;
         }
         if (!known && is_finite_row(out, place)) {
             continue; // most rows of a large problem
         }
         read_row(out, place, got);
+        if (rows) {
+            judge_scale(out, place);
+        }
         if (known) {
             KILN_TRY(judge_row(out, index, place, got, err));
             continue;

@@ -191,13 +191,13 @@ static enum kiln_status reckon(struct product *p, uint32_t op, const struct adde
         }
         for (int64_t r = 0; r < rows; r++) {
             struct sums s = multiply(p, p->a + r * p->k, p->e ? p->e + r * p->k : NULL);
-            double extra = (added->bias ? (double)added->bias[c] : 0) +
-                           (added->residual.v ? added->residual.v[r * n + c] : 0);
+            double bias = added->bias ? (double)added->bias[c] : 0;
+            double residual = added->residual.v ? added->residual.v[r * n + c] : 0;
             double bound = bound_of(p, r, &s);
             if (bound > 0 || p->precision != KILN_PRECISION_Q8) {
-                bound += (fabs(s.value) + fabs(extra) + 1e-30) * 0x1p-21;
+                bound += (fabs(s.value) + fabs(bias) + fabs(residual) + 1e-30) * 0x1p-21;
             }
-            out->v[r * n + c] = s.value + extra;
+            out->v[r * n + c] = s.value + bias + residual;
             out->e[r * n + c] = bound + s.carried * (1 + 0x1p-9);
         }
     }
@@ -215,7 +215,7 @@ enum kiln_status kiln_case_matmul(const struct kiln_op_case *c, uint32_t op, str
     }
     if (status == KILN_STATUS_OK) {
         const struct kiln_tensor *tensor = kiln_case_find(c, op, KILN_OPERAND_IN);
-        int blocks = tensor->dtype == KILN_DTYPE_BLOCK;
+        int blocks = kiln_precision_is_q8(tensor);
         struct product p = {.c = c,
                 .precision = blocks ? KILN_PRECISION_Q8 : c->reference->precision,
                 .weight = kiln_case_find(c, op, KILN_OPERAND_WEIGHT),

@@ -92,10 +92,17 @@ static void round_blocks(const struct kiln_case_value *value, int64_t elements) 
     }
 }
 
-// What an activation gives beyond the largest of f16 is that.
-static void saturate(const struct kiln_case_value *value, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        value->v[i] = fmax(-65504, fmin(65504, value->v[i]));
+// A row's largest magnitude is at least 2^-6 as f16 holds it, and its finest steps are 2^-24.
+static void round_rows(const struct kiln_case_value *value, int64_t rows) {
+    for (int64_t r = 0; r < rows; r++) {
+        const double *v = value->v + r * value->cols;
+        double *e = value->e + r * value->cols, peak = 0;
+        for (int64_t i = 0; i < value->cols; i++) {
+            peak = fmax(peak, fabs(v[i]) + e[i]);
+        }
+        for (int64_t i = 0; i < value->cols; i++) {
+            e[i] += fabs(v[i]) * 0x1p-11 + peak * 0x1p-19 + 0x1p-140;
+        }
     }
 }
 
@@ -103,11 +110,10 @@ void kiln_case_round(const struct kiln_op_case *c, uint32_t op, uint32_t operand
     const struct kiln_tensor *tensor = kiln_case_find(c, op, operand);
     const struct kiln_case_value *value = kiln_case_value(c, op, operand);
     int64_t n = c->reference->n_rows * value->cols;
-    if (tensor->dtype == KILN_DTYPE_F16 && c->problem.ops[op]->kind == KILN_OP_ACTIVATION) {
-        saturate(value, n);
-    }
-    if (tensor->dtype == KILN_DTYPE_BLOCK) {
+    if (kiln_precision_is_q8(tensor)) {
         round_blocks(value, n);
+    } else if (tensor->dtype == KILN_DTYPE_BLOCK) {
+        round_rows(value, c->reference->n_rows);
     }
     for (int64_t i = 0; i < n; i++) {
         double size = fabs(value->v[i]);

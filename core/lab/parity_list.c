@@ -36,7 +36,7 @@ static int has_blocks(const struct kiln_variant *variant, uint32_t format) {
         const struct kiln_io *io = variant->ios[i];
         const char *name = io->formats[format < io->n_formats ? format : io->n_formats - 1];
         if ((io->operand == KILN_OPERAND_IN || io->operand == KILN_OPERAND_OUT) &&
-                !kiln_dtype_by_name(name)) {
+                !kiln_dtype_by_name(name) && strcmp(name, "f16_rows") != 0) {
             return 1;
         }
     }

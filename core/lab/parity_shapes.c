@@ -99,6 +99,9 @@ static const struct matmul_shape gemm_small[] = {
         {65, 130, 544, 0, KILN_WITH_RESIDUAL | KILN_WITH_IN_PLACE, KILN_FILL_NORMAL},
         {33, 40, 256, 0, KILN_WITH_BIAS, KILN_FILL_EXACT},
         {129, 3, 1024, 11, 0, KILN_FILL_EXACT},
+        {37, 256, 512, 3, KILN_WITH_BIAS, KILN_FILL_NORMAL},
+        {35, 128, 256, 0, KILN_WITH_BIAS, KILN_FILL_NORMAL},
+        {35, 384, 256, 2, 0, KILN_FILL_EDGES},
 };
 static const struct matmul_shape gemm_full[] = {
         {16, 127, 256, 0, 0, KILN_FILL_NORMAL},
@@ -158,7 +161,7 @@ static int matmul_shape(
                     .k = fit(a->k, columns),
                     .bound = a->m + a->slack,
                     .with = a->with,
-                    .format = i % 2}};
+                    .format = i % 3}};
     return 1;
 }
 

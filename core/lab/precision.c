@@ -36,13 +36,18 @@ enum kiln_precision kiln_precision_of(
     return variant->devices & KILN_DEVICE_CUDA ? KILN_PRECISION_F16 : KILN_PRECISION_F32;
 }
 
+int kiln_precision_is_q8(const struct kiln_tensor *tensor) {
+    return tensor->dtype == KILN_DTYPE_BLOCK &&
+           !(tensor->format && strcmp(tensor->format, "f16_rows") == 0);
+}
+
 enum kiln_precision kiln_precision_of_problem(const struct kiln_plugin *plugin,
         const struct kiln_variant *variant, const struct kiln_problem *problem) {
     int products = 0;
     for (uint32_t i = 0; i < problem->n_ops; i++) {
         const struct kiln_op *op = problem->ops[i];
         const struct kiln_tensor *in = kiln_op_tensor(op, KILN_OPERAND_IN);
-        if (op->kind == KILN_OP_MATMUL && in && in->dtype == KILN_DTYPE_BLOCK) {
+        if (op->kind == KILN_OP_MATMUL && in && kiln_precision_is_q8(in)) {
             return KILN_PRECISION_Q8;
         }
         products |= op->kind == KILN_OP_MATMUL || op->kind == KILN_OP_ATTENTION;

@@ -29,4 +29,7 @@ enum kiln_precision kiln_precision_of(
 enum kiln_precision kiln_precision_of_problem(const struct kiln_plugin *plugin,
         const struct kiln_variant *variant, const struct kiln_problem *problem);
 
+// Whether an operand is blocks of 8-bit integers: every block format but "f16_rows".
+int kiln_precision_is_q8(const struct kiln_tensor *tensor);
+
 #endif

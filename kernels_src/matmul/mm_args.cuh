@@ -7,13 +7,16 @@
 struct mm_args {
     long long in_stride, out_stride, residual_stride; // bytes from one token's row to the next
     long long weight_stride;                          // bytes from one output's row to the next
-    int rows;                                         // bound of S
-    int n, k;                                         // outputs, inputs
-    int k_padded; // columns of the f16 activations and of expanded weights; those from k on are 0
-    int splits;   // gemv: warps that share a row; mmq: parts of K, or blocks that share steps
-    int in_wide;  // IN's rows are 16-byte aligned
-    int out_wide; // four of OUT and RESIDUAL are read and written at once; n is a multiple of 4
-    int out_f16;  // OUT holds f16, else f32; of a product with an activation behind it alone
+    long long halves_stride; // bytes from one row of f16 activations to the next
+    int rows;                // bound of S
+    int n, k;                // outputs, inputs
+    int k_padded;   // columns of the f16 activations and of expanded weights; those from k on are 0
+    int splits;     // gemv: warps that share a row; mmq: parts of K, or blocks that share steps
+    int in_wide;    // IN's rows are 16-byte aligned
+    int out_wide;   // four of OUT and RESIDUAL are read and written at once; n is a multiple of 4
+    int scale_step; // f32 from the factor of one row of f16 activations to the next
+    int out_rows;   // OUT is rows of f16 with a factor each, else f32; of mm_glu.cuh alone
+    int again;      // such an OUT is launched a second time
 };
 
 #endif

@@ -8,13 +8,14 @@
 // a tile, before its last step: there the next tile is complete and nobody reads the one before
 // this any more, which is refilled.
 //
-// Activations are f16 with a power-of-two factor a row (mm_rows). Weights: MM_EXPANDED 1: f16 rows
-// of k_padded columns (mm_expand); 0: as in the file, dequantized on the way: their bytes rest in
-// registers for one tile, then go to the ring as f16.
+// Activations are f16 with a power-of-two factor a row (mm_rows, mm_glu.cuh). Weights: MM_EXPANDED
+// 1: f16 rows of k_padded columns (mm_expand); 0: as in the file, dequantized on the way: their
+// bytes rest in registers for one tile, then go to the ring as f16.
 //
 // MM_GLU: the first half of a tile's TILE_N rows are the gate's, the second the same rows of UP. A
 // warp takes 8 of each in turns, so that a thread has both sums of an output; TILE_N / 2 outputs a
-// block.
+// block. The second launch (mm_glu.cuh) has fewer blocks than tiles: each goes over its rows' tiles
+// by gridDim.y.
 //
 // Sums: each output is one chain over K in steps of 16 (sm_75: 8), whatever the geometry.
 //
@@ -70,6 +71,7 @@ static_assert(THREADS <= 1024, "at most 32 warps");
 static_assert(THREADS % (8 * PIECES) == 0, "threads: a multiple of BK, for whole swizzles");
 static_assert(BM * PIECES % THREADS == 0 && TILE_N * PIECES % (2 * THREADS) == 0,
         "BM * BK / 8 must be a multiple of the threads, TILE_N * BK / 16 too");
+static_assert((QUADS & (QUADS - 1)) == 0, "a row's quads: a power of two");
 static_assert(KILN_SMEM >= TOTAL, "KILN_SMEM: the launcher asks for too little");
 
 // Activations, weights; over them, at the end, sums.
@@ -90,8 +92,7 @@ struct fragments {
 
 // Step `step` of 16 columns: the warp's rows from m0 on and outputs from n0 on.
 PTX_INLINE void load_fragments(
-        fragments &f, unsigned a_stage, unsigned b_stage, int m0, int n0, int step) {
-    int lane = ptx_lane();
+        fragments &f, unsigned a_stage, unsigned b_stage, int m0, int n0, int lane, int step) {
 #pragma unroll
     for (int i = 0; i < MT; i++) {
         ptx_ldmatrix_x4(f.a[i], a_stage + place(m0 + i * 16 + lane % 16, 2 * step + lane / 16));
@@ -125,14 +126,14 @@ struct copier {
 };
 
 PTX_INLINE copier copy_begin(
-        const void *halves, const void *up, int first, int end, const mm_args &args) {
-    int row = (int)threadIdx.x / PIECES;
-    int piece = (int)threadIdx.x % PIECES;
-    long long at = (long long)(first + row) * args.k_padded * 2 + piece * 16;
+        const void *halves, const void *up, int thread, int first, int end, long long stride) {
+    int row = thread / PIECES;
+    int piece = thread % PIECES;
+    long long at = (first + row) * stride + piece * 16;
     copier c;
     c.from = (const char *)halves + at;
     c.up = (const char *)up + at;
-    c.step = (long long)args.k_padded * 2 * COPY_STEP;
+    c.step = stride * COPY_STEP;
     c.left = end - first - row;
     c.to = place(row, piece);
     return c;
@@ -218,23 +219,30 @@ PTX_INLINE void weights_store(const weights &w, unsigned stage, int tile, const 
 }
 #endif
 
-// The quad-th four outputs of a warp's row, of which `sums` are the sums. out0: the warp's first.
-PTX_INLINE void out_four(
-        const results &to, int row, int out0, int quad, float factor, const float *sums) {
+// The quad-th four outputs of a warp's row, of which `sums` are the sums. out0: the warp's first;
+// rows: end of those in use. The whole warp.
+PTX_INLINE void out_four(const results &to, const float *scales, int row, int rows, int out0,
+        int quad, const float *sums) {
+    float factor = scales && row < rows ? scales[(long long)row * to.args.scale_step] : 1.0f;
 #if MM_GLU
     const float *gate = sums + quad / 2 * 16 + quad % 2 * 4;
-    float4 up = *(const float4 *)(gate + 8);
-    mm_glu_four(to, row, out0 + quad * 4, factor, *(const float4 *)gate, up);
+    float largest = 0;
+    if (row < rows) {
+        float4 up = *(const float4 *)(gate + 8);
+        largest = mm_glu_four(to, row, out0 + quad * 4, factor, *(const float4 *)gate, up);
+    }
+    mm_glu_note<(QUADS < 32 ? QUADS : 32)>(to, row, largest);
 #else
-    mm_out_four(to, row, out0 + quad * 4, factor, *(const float4 *)(sums + quad * 4));
+    if (row < rows) {
+        mm_out_four(to, row, out0 + quad * 4, factor, *(const float4 *)(sums + quad * 4));
+    }
 #endif
 }
 
 // Each warp takes its sums through a piece of shared memory of its own, so that rows leave whole.
 // row0, out0: the warp's first; rows: end of those in use.
 PTX_INLINE void leave(const float (&sums)[MT][NT][4], float *piece, const results &to,
-        const float *scales, int row0, int rows, int out0) {
-    int lane = ptx_lane();
+        const float *scales, int lane, int row0, int rows, int out0) {
     __syncthreads(); // the ring is free
 #pragma unroll
     for (int first = 0; first < MT; first += OUT_TILES) {
@@ -251,44 +259,42 @@ PTX_INLINE void leave(const float (&sums)[MT][NT][4], float *piece, const result
         __syncwarp();
 #pragma unroll 2
         for (int at = lane; at < OUT_TILES * 16 * QUADS; at += 32) {
-            int row = row0 + first * 16 + at / QUADS;
-            if (row < rows) {
-                out_four(to, row, out0, at % QUADS, scales ? scales[row] : 1.0f,
-                        piece + at / QUADS * OUT_STRIDE);
-            }
+            out_four(to, scales, row0 + first * 16 + at / QUADS, rows, out0, at % QUADS,
+                    piece + at / QUADS * OUT_STRIDE);
         }
         __syncwarp();
     }
 }
 
-// halves (S, k_padded), scales (S): mm_rows, or NULL: all 1. weight: (N, k_padded) f16 or (N, K) as
-// in the file. bias (N), residual (S, N), n_tokens (1), or NULL. out (S, N) may be residual. With
-// MM_GLU up_weight (N, k_padded) and up_bias (N) or NULL, and no residual. Grid: x rows, y outputs.
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
-        const uint4 *__restrict__ halves, const float *__restrict__ scales,
-        const void *__restrict__ weight, const float *__restrict__ bias,
-        const void *__restrict__ up_weight, const float *__restrict__ up_bias,
-        const float *residual, float *out, const int *__restrict__ n_tokens, const mm_args args) {
-    extern __shared__ __align__(128) unsigned char shared[];
-    int rows = n_tokens ? min(*n_tokens, args.rows) : args.rows;
-    int first_row = (int)blockIdx.x * BM;
-    int first_out = (int)blockIdx.y * OUTS;
-    if (first_row >= rows) {
-        return;
-    }
+struct operands {
+    const uint4 *halves;
+    const float *scales;
+    const void *weight, *up_weight;
+};
+
+// The rows from first_row on, of those in use, times the outputs from first_out on.
+PTX_INLINE void make_tile(const operands &from, const results &to, unsigned char *shared,
+        int first_row, int rows, int first_out) {
+    const mm_args &args = to.args;
     unsigned a_at = ptx_shared(shared);
     unsigned b_at = a_at + STAGES * A_BYTES;
     int tiles = (args.k + BK - 1) / BK; // k_padded holds them all
-    int warp = (int)threadIdx.x / 32;
+    int thread = (int)threadIdx.x;
+#if MM_GLU // what is reckoned from it need not wait in registers for the block's next tile
+    asm volatile("" : "+r"(thread));
+#endif
+    int warp = thread / 32;
+    int lane = ptx_lane();
     int m0 = warp / WARPS_N * WM;
     int n0 = warp % WARPS_N * (WN / SUMS);
-    const results to = {bias, MM_GLU ? up_bias : residual, out, args};
-    copier a_copy = copy_begin(halves, halves, first_row, rows, args);
+    copier a_copy =
+            copy_begin(from.halves, from.halves, thread, first_row, rows, args.halves_stride);
 #if MM_EXPANDED
-    copier b_copy = copy_begin(weight, MM_GLU ? up_weight : weight, first_out, args.n, args);
+    copier b_copy = copy_begin(from.weight, MM_GLU ? from.up_weight : from.weight, thread,
+            first_out, args.n, (long long)args.k_padded * 2);
 #else
     weights w;
-    weights_begin(w, weight, first_out);
+    weights_begin(w, from.weight, first_out);
 #endif
 
 #if !MM_EXPANDED
@@ -311,7 +317,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
     fragments f[2];
     ptx_cp_async_wait<STAGES - 2>();
     __syncthreads();
-    load_fragments(f[0], a_at, b_at, m0, n0, 0);
+    load_fragments(f[0], a_at, b_at, m0, n0, lane, 0);
 
     int stage = 0;
     int free_stage = STAGES - 1;
@@ -334,11 +340,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
                 __syncthreads();
                 if (tile + 1 < tiles) {
                     load_fragments(f[(step + 1) % 2], a_at + next * A_BYTES, b_at + next * B_BYTES,
-                            m0, n0, 0);
+                            m0, n0, lane, 0);
                 }
             } else {
                 load_fragments(f[(step + 1) % 2], a_at + stage * A_BYTES, b_at + stage * B_BYTES,
-                        m0, n0, step + 1);
+                        m0, n0, lane, step + 1);
             }
             if (step < COPY_STEPS && ahead < tiles) {
                 copy_tile<BM>(a_copy, a_at + free_stage * A_BYTES, ahead, step, COPY_STEPS);
@@ -364,6 +370,47 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) mm_f16(
         stage = next;
     }
 
-    leave(sums, (float *)shared + warp * (OUT_TILES * 16 * OUT_STRIDE), to, scales, first_row + m0,
-            rows, first_out + n0);
+    leave(sums, (float *)shared + warp * (OUT_TILES * 16 * OUT_STRIDE), to, from.scales, lane,
+            first_row + m0, rows, first_out + n0);
+}
+
+// halves (S) rows of k_padded f16, scales (S): mm_rows or mm_glu, or NULL: all 1. weight: (N,
+// k_padded) f16 or (N, K) as in the file. bias (N), residual (S, N), n_tokens (1), or NULL. out (S,
+// N) may be residual. With MM_GLU up_weight (N, k_padded) and up_bias (N) or NULL, no residual, and
+// largest (S) where args.out_rows says so, else NULL. Grid: x rows, y outputs.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+        mm_f16(const uint4 *__restrict__ halves, const float *__restrict__ scales,
+                const void *__restrict__ weight, const float *__restrict__ bias,
+                const void *__restrict__ up_weight, const float *__restrict__ up_bias,
+                const float *residual, float *out, const int *__restrict__ n_tokens,
+#if MM_GLU
+                unsigned *largest,
+#endif
+                const mm_args args) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    int rows = n_tokens ? min(*n_tokens, args.rows) : args.rows;
+    int first_row = (int)blockIdx.x * BM;
+    int first_out = (int)blockIdx.y * OUTS;
+    if (first_row >= rows) {
+        return;
+    }
+    const operands from = {halves, scales, weight, up_weight};
+#if MM_GLU
+    const results to = {bias, up_bias, out, largest, args};
+    if (args.again && !mm_glu_again(to, first_row, BM, rows)) {
+        return;
+    }
+#    pragma unroll 1
+    for (;;) {
+        make_tile(from, to, shared, first_row, rows, first_out);
+        first_out += (int)gridDim.y * OUTS;
+        if (!args.again || first_out >= args.n) {
+            return;
+        }
+        __syncthreads(); // all sums have left
+    }
+#else
+    const results to = {bias, residual, out, args};
+    make_tile(from, to, shared, first_row, rows, first_out);
+#endif
 }

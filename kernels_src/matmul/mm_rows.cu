@@ -1,14 +1,12 @@
 // mm_rows: activations to f16 for the tensor cores. One block a row: the row's largest magnitude,
 // then the row times a power of two that f16 can hold, and what undoes it. Rows of ordinary size
-// are not scaled; none is rounded twice.
-//
-// f16 goes from 2^-14 (2^-24 as a subnormal) to 65504. A row whose largest magnitude is outside
-// [2^-6, 2^15) is moved there.
+// are not scaled (mm_scale.cuh); none is rounded twice.
 //
 // Shared memory: static, one f32 a warp. Defines: ROW_THREADS, threads a block; IN_F16, 1: IN is
 // f16.
 #include "common/ptx.cuh"
 #include "matmul/mm_args.cuh"
+#include "matmul/mm_scale.cuh"
 
 #if !defined(ROW_THREADS) || !defined(IN_F16)
 #    error "define ROW_THREADS and IN_F16"
@@ -79,16 +77,6 @@ PTX_INLINE void row_out(const in_type *row, uint2 *to, float factor, const mm_ar
     }
 }
 
-// The power of two that the row is multiplied by, as its exponent. Infinite and NaN magnitudes stay
-// what they are.
-PTX_INLINE int exponent_for(float largest) {
-    int exponent = (__float_as_int(largest) >> 23 & 255) - 127; // -127: 0 or subnormal
-    if (exponent >= 15 && exponent < 128) {
-        return 14 - exponent;
-    }
-    return exponent < -6 && largest > 0 ? -6 - (exponent < -126 ? -126 : exponent) : 0;
-}
-
 // in (S, K) -> halves (S, k_padded) f16, scales (S) f32: in = halves * scales. n_tokens (1) or
 // NULL.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
@@ -111,8 +99,8 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     for (int i = 1; i < ROW_THREADS / 32; i++) {
         largest = fmaxf(largest, of_warp[i]);
     }
-    int exponent = exponent_for(largest);
-    float factor = __int_as_float((exponent + 127) << 23);
+    int exponent = mm_scale_exponent(largest);
+    float factor = mm_scale_factor(exponent);
     uint2 *to = halves + (long long)at * (args.k_padded / 4);
     if (wide) {
         row_out<true>(row, to, factor, args);
@@ -120,6 +108,6 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
         row_out<false>(row, to, factor, args);
     }
     if (threadIdx.x == 0) {
-        scales[at] = __int_as_float((127 - exponent) << 23);
+        scales[at] = mm_scale_inverse(exponent);
     }
 }

@@ -2,7 +2,8 @@
 // warpgroup of producers has the copy engine fill a ring of STAGES tiles; BM / 64 warpgroups of
 // consumers multiply, 64 rows by BN outputs each. With MM_GLU two products at once, of a gate and
 // of UP, and OUT = act(GATE) * UP (mm_glu.cuh): BN / 2 rows of the gate's weights and the same of
-// UP's, for BN / 2 outputs.
+// UP's, for BN / 2 outputs. The second launch (mm_glu.cuh) has fewer blocks than tiles: each goes
+// over its rows' tiles by gridDim.y.
 //
 // Each buffer of the ring has two barriers: `full` (its bytes are there) and `empty` (every
 // consuming warp is done with it). A consumer keeps one tile's products under way while it waits
@@ -68,38 +69,41 @@ struct ring {
     unsigned a, b, full, empty;
 };
 
+// Where a side is in the ring, from tile to tile.
+struct place {
+    int stage;
+    unsigned parity;
+};
+
+PTX_INLINE void move_on(place &at) {
+    at.stage = at.stage + 1 < STAGES ? at.stage + 1 : 0;
+    at.parity ^= at.stage == 0;
+}
+
 // Has the copy engine fill the ring, tile after tile; one thread. up: with MM_GLU alone.
 PTX_INLINE void produce(const ring &r, const hopper_map &halves, const hopper_map &weight,
-        const hopper_map &up, int row, int out, int tiles) {
-    hopper_prefetch_map(halves);
-    hopper_prefetch_map(weight);
-#if MM_GLU
-    hopper_prefetch_map(up);
-#endif
-    int stage = 0;
-    unsigned parity = 1; // the buffers are empty
+        const hopper_map &up, place &at, int row, int out, int tiles) {
 #pragma unroll 1
     for (int tile = 0; tile < tiles; tile++) {
-        bulk_wait(r.empty + stage * 8, parity);
+        int stage = at.stage;
+        bulk_wait(r.empty + stage * 8, at.parity);
         bulk_arrive_expect(r.full + stage * 8, A_BYTES + B_BYTES);
         hopper_copy_2d(r.a + stage * A_BYTES, halves, tile * BK, row, r.full + stage * 8);
         hopper_copy_2d(r.b + stage * B_BYTES, weight, tile * BK, out, r.full + stage * 8);
 #if MM_GLU
         hopper_copy_2d(r.b + stage * B_BYTES + B_BYTES / 2, up, tile * BK, out, r.full + stage * 8);
 #endif
-        stage = stage + 1 < STAGES ? stage + 1 : 0;
-        parity ^= stage == 0;
+        move_on(at);
     }
 }
 
 // Multiplies all tiles; a's rows are this warpgroup's.
-PTX_INLINE void consume(const ring &r, float (&sums)[BN / 2], unsigned a, int tiles) {
-    int stage = 0;
+PTX_INLINE void consume(const ring &r, place &at, float (&sums)[BN / 2], unsigned a, int tiles) {
     int before = 0;
-    unsigned parity = 0;
 #pragma unroll 1 // else the compiler peels the first turn off, and takes twice as long
     for (int tile = 0; tile < tiles; tile++) {
-        bulk_wait(r.full + stage * 8, parity);
+        int stage = at.stage;
+        bulk_wait(r.full + stage * 8, at.parity);
         hopper_wgmma_begin();
 #pragma unroll
         for (int step = 0; step < BK / 16; step++) {
@@ -111,10 +115,12 @@ PTX_INLINE void consume(const ring &r, float (&sums)[BN / 2], unsigned a, int ti
             bulk_arrive(r.empty + before * 8);
         }
         before = stage;
-        stage = stage + 1 < STAGES ? stage + 1 : 0;
-        parity ^= stage == 0;
+        move_on(at);
     }
     hopper_wgmma_wait<0>();
+    if (MM_GLU && threadIdx.x % 32 == 0) { // for the block's next tile
+        bulk_arrive(r.empty + before * 8);
+    }
 }
 
 // A warp's 16 rows leave through a piece of shared memory, as in mm_f16. row0: its first; rows: end
@@ -134,22 +140,36 @@ PTX_INLINE void leave(const float (&sums)[BN / 2], float *piece, const results &
         int row = row0 + at / QUADS;
         int column = at % QUADS * 4;
         const float *four = piece + at / QUADS * OUT_STRIDE + column;
-        if (row < rows) {
-            float factor = scales ? scales[row] : 1.0f;
+        float factor = scales && row < rows ? scales[(long long)row * to.args.scale_step] : 1.0f;
 #if MM_GLU
+        float largest = 0;
+        if (row < rows) {
             float4 up = *(const float4 *)(four + OUTS);
-            mm_glu_four(to, row, out0 + column, factor, *(const float4 *)four, up);
-#else
-            mm_out_four(to, row, out0 + column, factor, *(const float4 *)four);
-#endif
+            largest = mm_glu_four(to, row, out0 + column, factor, *(const float4 *)four, up);
         }
+        mm_glu_note<(QUADS < 32 ? QUADS : 32)>(to, row, largest);
+#else
+        if (row < rows) {
+            mm_out_four(to, row, out0 + column, factor, *(const float4 *)four);
+        }
+#endif
     }
+}
+
+// Between two tiles of a block, if there is another: no copy overwrites sums that have not left.
+PTX_INLINE bool go_on(bool there_is_one) {
+    if (there_is_one) {
+        __syncwarp(); // one thread of the producers was elsewhere
+        bulk_written();
+        bulk_sync_some(2, THREADS);
+    }
+    return there_is_one;
 }
 
 // halves: map of (S, k_padded) f16 in boxes of BM rows; weight: of (N, k_padded) f16 in boxes of
 // BN; both 64 columns. scales (S) or NULL: all 1. bias (N), residual (S, N), n_tokens (1), or NULL.
-// out (S, N) may be residual. With MM_GLU boxes of BN / 2, a second weight and bias, of UP, and no
-// residual. Grid: x rows, y outputs.
+// out (S, N) may be residual. With MM_GLU boxes of BN / 2, a second weight and bias, of UP, no
+// residual, and largest (S) where args.out_rows says so, else NULL. Grid: x rows, y outputs.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) mm_wgmma(
         const __grid_constant__ hopper_map halves, const float *__restrict__ scales,
         const __grid_constant__ hopper_map weight, const float *__restrict__ bias,
@@ -158,7 +178,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mm_wgmma(
 #else
         const float *residual, float *out,
 #endif
-        const int *__restrict__ n_tokens, const mm_args args) {
+        const int *__restrict__ n_tokens,
+#if MM_GLU
+        unsigned *largest,
+#endif
+        const mm_args args) {
     extern __shared__ __align__(1024) unsigned char shared[];
     int rows = n_tokens ? min(*n_tokens, args.rows) : args.rows;
     int first_row = (int)blockIdx.x * BM;
@@ -166,6 +190,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mm_wgmma(
     if (first_row >= rows) {
         return;
     }
+#if MM_GLU
+    const results to = {bias, up_bias, out, largest, args};
+    const hopper_map &second = up_weight;
+    if (args.again && !mm_glu_again(to, first_row, BM, rows)) {
+        return;
+    }
+    int step = args.again ? (int)gridDim.y * OUTS : args.n; // to the next of the block's tiles
+#else
+    const results to = {bias, residual, out, args};
+    const hopper_map &second = weight;
+    int step = args.n;
+#endif
     int tiles = (args.k + BK - 1) / BK;
     ring r;
     r.a = ptx_shared(shared);
@@ -186,31 +222,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mm_wgmma(
             hopper_give_registers<PRODUCER_REGISTERS>();
         }
         if (threadIdx.x % 128 == 0) {
+            hopper_prefetch_map(halves);
+            hopper_prefetch_map(weight);
 #if MM_GLU
-            produce(r, halves, weight, up_weight, first_row, first_out, tiles);
-#else
-            produce(r, halves, weight, weight, first_row, first_out, tiles);
+            hopper_prefetch_map(second);
 #endif
         }
+        place at = {0, 1}; // the buffers are empty
+#pragma unroll 1
+        do {
+            if (threadIdx.x % 128 == 0) {
+                produce(r, halves, weight, second, at, first_row, first_out, tiles);
+            }
+            first_out += step;
+        } while (MM_GLU && go_on(first_out < args.n));
     } else {
         if (CONSUMERS > 1) {
             hopper_take_registers<CONSUMER_REGISTERS>();
         }
-        float sums[BN / 2];
-#pragma unroll
-        for (int i = 0; i < BN / 2; i++) {
-            sums[i] = 0;
-        }
-        consume(r, sums, r.a + group * (64 * BK * 2), tiles);
-        // Nobody reads the ring any more after this barrier.
-        bulk_sync_some(1, CONSUMERS * 128);
         int warp = (int)threadIdx.x / 32;
-#if MM_GLU
-        const results to = {bias, up_bias, out, args};
-#else
-        const results to = {bias, residual, out, args};
-#endif
-        leave(sums, (float *)shared + warp * (16 * OUT_STRIDE), to, scales, first_row + warp * 16,
-                rows, first_out);
+        float *piece = (float *)shared + warp * (16 * OUT_STRIDE);
+        place at = {0, 0};
+#pragma unroll 1
+        do {
+            float sums[BN / 2];
+#pragma unroll
+            for (int i = 0; i < BN / 2; i++) {
+                sums[i] = 0;
+            }
+            consume(r, at, sums, r.a + group * (64 * BK * 2), tiles);
+            // Nobody reads the ring any more after this barrier.
+            bulk_sync_some(1, CONSUMERS * 128);
+            leave(sums, piece, to, scales, first_row + warp * 16, rows, first_out);
+            first_out += step;
+        } while (MM_GLU && go_on(first_out < args.n));
     }
 }

@@ -85,9 +85,14 @@ static bool is_q8(const struct kiln_tensor *tensor) {
            strcmp(tensor->format, GPU_Q8_FORMAT) == 0;
 }
 
+static bool is_rows(const struct kiln_tensor *tensor) {
+    return tensor->dtype == KILN_DTYPE_BLOCK && tensor->format != NULL &&
+           strcmp(tensor->format, GPU_ROWS_FORMAT) == 0;
+}
+
 static bool type_fits(const struct kiln_tensor *tensor, uint32_t need) {
     uint32_t dtype = tensor->dtype;
-    return ((need & GPU_NEED_Q8) && is_q8(tensor)) ||
+    return ((need & GPU_NEED_Q8) && is_q8(tensor)) || ((need & GPU_NEED_ROWS) && is_rows(tensor)) ||
            ((need & GPU_NEED_F32) && dtype == KILN_DTYPE_F32) ||
            ((need & GPU_NEED_F16) && dtype == KILN_DTYPE_F16) ||
            ((need & GPU_NEED_I32) && dtype == KILN_DTYPE_I32) ||
@@ -105,6 +110,9 @@ static const char *need_text(uint32_t need) {
         return need & GPU_NEED_F16   ? "f32, f16 and " GPU_Q8_FORMAT
                : need & GPU_NEED_F32 ? "f32 and " GPU_Q8_FORMAT
                                      : GPU_Q8_FORMAT;
+    }
+    if (need & GPU_NEED_ROWS) {
+        return need & GPU_NEED_F16 ? "f32, f16 and " GPU_ROWS_FORMAT : "f32 and " GPU_ROWS_FORMAT;
     }
     return need & GPU_NEED_F16 ? "f32 and f16" : "f32";
 }
@@ -126,7 +134,8 @@ static int32_t check_layout(const struct gpu_request *request, const struct kiln
         return gpu_fail(request, "%s: %lld columns are not a multiple of a block of %lld", name,
                 (long long)columns, (long long)elems);
     }
-    int64_t row_unit = is_q8(tensor) ? 16 : bytes % 4 == 0 ? 4 : 2;
+    bool blocks = tensor->dtype == KILN_DTYPE_BLOCK;
+    int64_t row_unit = blocks ? 16 : bytes % 4 == 0 ? 4 : 2;
     if (tensor->strides[0] != bytes || tensor->strides[1] % row_unit != 0) {
         return gpu_decline(request,
                 "%s: %lld bytes a column, %lld a row; only %lld and a multiple are handled", name,
@@ -140,7 +149,7 @@ static int32_t check_layout(const struct gpu_request *request, const struct kiln
         return gpu_decline(
                 request, "%s: rows overlap, %lld bytes apart", name, (long long)tensor->strides[1]);
     }
-    uint64_t least = is_q8(tensor) ? 16 : elems > 1 ? 2 : (uint64_t)bytes;
+    uint64_t least = blocks ? 16 : elems > 1 ? 2 : (uint64_t)bytes;
     if (tensor->alignment != 0 && tensor->alignment % least != 0) {
         return gpu_decline(request, "%s: aligned to %llu bytes; a multiple of %llu is needed", name,
                 (unsigned long long)tensor->alignment, (unsigned long long)least);
@@ -175,6 +184,9 @@ static int32_t check(const struct gpu_request *request, const struct kiln_tensor
     if (is_q8(tensor)) {
         return check_layout(request, tensor, GPU_Q8_COLUMNS, GPU_Q8_BYTES);
     }
+    if (is_rows(tensor)) {
+        return check_layout(request, tensor, GPU_ROWS_COLUMNS, GPU_ROWS_BYTES);
+    }
     return check_layout(request, tensor, type != NULL ? type->elems : 1,
             type != NULL ? type->bytes : (int64_t)sizeof(int32_t));
 }
@@ -197,7 +209,10 @@ int32_t gpu_need(const struct gpu_request *request, uint32_t operand, uint32_t n
 // ---- Numbers ----------------------------------------------------------------------------------
 static int64_t row_bytes(const struct kiln_tensor *tensor) {
     const struct gpu_type *type = gpu_type_find(tensor->dtype);
-    int64_t elems = type != NULL ? type->elems : is_q8(tensor) ? GPU_Q8_COLUMNS : 1;
+    int64_t elems = type != NULL      ? type->elems
+                    : is_q8(tensor)   ? GPU_Q8_COLUMNS
+                    : is_rows(tensor) ? GPU_ROWS_COLUMNS
+                                      : 1;
     return tensor->dims[0] / elems * tensor->strides[0];
 }
 
@@ -212,6 +227,9 @@ uint32_t gpu_alignment(const struct kiln_tensor *tensor) {
 }
 
 double gpu_bytes(const struct kiln_tensor *tensor) {
+    if (tensor != NULL && is_rows(tensor)) { // without the room behind a row's factor
+        return ((double)tensor->dims[0] * 2 + sizeof(float)) * (double)tensor->dims[1];
+    }
     return tensor == NULL ? 0 : (double)row_bytes(tensor) * (double)tensor->dims[1];
 }
 
@@ -312,6 +330,13 @@ void gpu_launch_operand_of(struct gpu_launch *launch, const struct gpu_request *
         return;
     }
     add_arg(launch, (struct kiln_arg){.kind = KILN_ARG_OPERAND, .op = op, .operand = operand});
+}
+
+void gpu_launch_operand_at(
+        struct gpu_launch *launch, uint32_t op, uint32_t operand, uint64_t offset) {
+    add_arg(launch,
+            (struct kiln_arg){
+                    .kind = KILN_ARG_OPERAND, .op = op, .operand = operand, .offset = offset});
 }
 
 void gpu_launch_workspace(struct gpu_launch *launch, uint32_t index, uint64_t offset) {

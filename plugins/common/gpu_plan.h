@@ -71,6 +71,7 @@ enum gpu_need { // types that an operand may have, or-ed
     GPU_NEED_I32 = 4,
     GPU_NEED_WEIGHT = 8, // any of gpu_type_find
     GPU_NEED_Q8 = 16,    // blocks of GPU_Q8_FORMAT
+    GPU_NEED_ROWS = 32,  // GPU_ROWS_FORMAT
 };
 
 // The edge format of int8 activations: kernels_src/common/q8.cuh. The plugin matmul declares it.
@@ -78,6 +79,16 @@ enum gpu_need { // types that an operand may have, or-ed
 enum {
     GPU_Q8_COLUMNS = 32,
     GPU_Q8_BYTES = 48
+};
+
+// The edge format of activations on f16 tensor cores, a row of K: f16[K], then one f32, the factor
+// that makes the row's values of them: a power of two (kernels_src/matmul/mm_scale.cuh). The rest
+// of a row is room, so that rows of a multiple of 256 columns begin at lines of 128 bytes, others
+// at half of one. The plugin matmul declares it.
+#define GPU_ROWS_FORMAT "f16_rows"
+enum {
+    GPU_ROWS_COLUMNS = 128,
+    GPU_ROWS_BYTES = 320
 };
 
 // Checks an operand: it is there, of one of the types in `need`, has these dimensions (-1: any),
@@ -129,6 +140,9 @@ void gpu_launch_operand(
 // The same of op `op` of the problem.
 void gpu_launch_operand_of(struct gpu_launch *launch, const struct gpu_request *request,
         uint32_t op, uint32_t operand);
+// The same, `offset` bytes behind its beginning; it must be there.
+void gpu_launch_operand_at(
+        struct gpu_launch *launch, uint32_t op, uint32_t operand, uint64_t offset);
 void gpu_launch_workspace(struct gpu_launch *launch, uint32_t index, uint64_t offset);
 void gpu_launch_prepared(struct gpu_launch *launch, uint32_t index);
 void gpu_launch_null(struct gpu_launch *launch);

@@ -186,7 +186,15 @@ int32_t mm_prepare_weights(const struct mm_request *request, uint32_t prepared[2
 }
 
 // ---- Activations --------------------------------------------------------------------------------
-int32_t mm_rows_to_halves(const struct mm_request *request, struct mm_halves *halves) {
+const struct kiln_format mm_format_rows = {.struct_size = sizeof(mm_format_rows),
+        .block_elems = GPU_ROWS_COLUMNS,
+        .block_bytes = GPU_ROWS_BYTES,
+        .row_multiple = 1,
+        .name = GPU_ROWS_FORMAT,
+        .layout = "a row of K: q f16[K], then scale f32, a power of two, then room; value = scale "
+                  "* q"};
+
+static int32_t rows_to_halves(const struct mm_request *request, struct mm_halves *halves) {
     struct kiln_plan *plan = request->base.plan;
     uint64_t rows = (uint64_t)request->args.rows;
     uint64_t bytes = rows * (uint64_t)request->args.k_padded * 2;
@@ -195,7 +203,8 @@ int32_t mm_rows_to_halves(const struct mm_request *request, struct mm_halves *ha
     if (scales < 0) {
         return KILN_RESULT_FAILED;
     }
-    *halves = (struct mm_halves){.values = (uint32_t)values, .scales = (uint32_t)scales};
+    *halves = (struct mm_halves){
+            .has_scales = true, .values = (uint32_t)values, .scales = (uint32_t)scales};
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "mm_rows", ROW_THREADS);
     gpu_launch_define(&launch, "ROW_THREADS", ROW_THREADS);
@@ -215,36 +224,88 @@ int32_t mm_begin_gemm(struct mm_request *request, const struct kiln_problem *pro
         const struct kiln_geometry *geometry, const struct kiln_device *device,
         struct kiln_plan *plan, bool glu) {
     int32_t result = (glu ? mm_begin_glu : mm_begin)(
-            request, problem, geometry, device, plan, GPU_NEED_F32 | GPU_NEED_F16);
+            request, problem, geometry, device, plan, GPU_NEED_F32 | GPU_NEED_F16 | GPU_NEED_ROWS);
     request->args.k_padded = (request->args.k + MM_K_PAD - 1) / MM_K_PAD * MM_K_PAD;
     return result;
 }
 
-bool mm_activations_as_they_are(const struct mm_request *request) {
-    return request->in->dtype == KILN_DTYPE_F16 && request->args.in_wide &&
-           request->args.k == request->args.k_padded &&
-           request->args.in_stride == 2ll * request->args.k;
+static bool is_rows(const struct kiln_tensor *tensor) {
+    return tensor->dtype == KILN_DTYPE_BLOCK;
 }
 
-// ---- f16, f16_expand and f16_expand_glu ---------------------------------------------------------
-static void add_activations(struct gpu_launch *launch, const struct mm_request *request,
+int32_t mm_take_halves(struct mm_request *request, struct mm_halves *halves) {
+    struct mm_args *args = &request->args;
+    bool rows = is_rows(request->in);
+    *halves = (struct mm_halves){.has_scales = rows};
+    halves->as_in = rows || (request->in->dtype == KILN_DTYPE_F16 && args->in_wide &&
+                                    args->k == args->k_padded && args->in_stride == 2ll * args->k);
+    args->halves_stride = rows ? args->in_stride : 2ll * args->k_padded;
+    args->scale_step = rows ? (int)(args->in_stride / (int64_t)sizeof(float)) : 1;
+    if (halves->as_in) {
+        return KILN_RESULT_OK;
+    }
+    return rows_to_halves(request, halves);
+}
+
+void mm_add_scales(struct gpu_launch *launch, const struct mm_request *request,
         const struct mm_halves *halves) {
-    if (mm_activations_as_they_are(request)) {
-        gpu_launch_operand(launch, &request->base, KILN_OPERAND_IN);
+    if (!halves->has_scales) {
         gpu_launch_null(launch);
+    } else if (halves->as_in) {
+        gpu_launch_operand_at(launch, 0, KILN_OPERAND_IN, 2 * (uint64_t)request->args.k);
     } else {
-        gpu_launch_workspace(launch, halves->values, 0);
         gpu_launch_workspace(launch, halves->scales, 0);
     }
 }
 
-void mm_add_results(struct gpu_launch *launch, const struct mm_request *request) {
-    uint32_t op = request->activation != 0 ? 2 : 0;
-    gpu_launch_operand_of(launch, &request->base, op, KILN_OPERAND_OUT);
-    gpu_launch_operand(launch, &request->base, KILN_OPERAND_N_TOKENS);
-    gpu_launch_bytes(launch, &request->args, sizeof(request->args));
+// ---- Results ------------------------------------------------------------------------------------
+int32_t mm_take_largest(const struct mm_request *request, uint32_t *index) {
+    if (!request->args.out_rows) {
+        return KILN_RESULT_OK;
+    }
+    struct kiln_plan *plan = request->base.plan;
+    int32_t largest = plan->workspace(
+            plan, (uint64_t)request->args.rows * sizeof(uint32_t), KILN_WORKSPACE_ZERO);
+    *index = (uint32_t)largest;
+    return largest < 0 ? KILN_RESULT_FAILED : KILN_RESULT_OK;
 }
 
+// The same launch again, its args' `again` set, with blocks for one turn of the device at most, two
+// tiles each or more: most rows need no scaling, and the block that finds none has nothing else to
+// do.
+static int32_t submit_again(struct gpu_launch *launch, const struct mm_request *request) {
+    struct kiln_launch *record = &launch->record;
+    uint32_t turn = (uint32_t)request->base.device->sm_count / record->grid[0];
+    uint32_t most = (record->grid[1] + 1) / 2;
+    record->grid[1] = turn < 1 ? 1 : turn < most ? turn : most;
+    record->flops = 0;
+    record->bytes_read = record->bytes_written = (double)request->args.rows * sizeof(float);
+    return gpu_launch_submit(launch, &request->base);
+}
+
+int32_t mm_submit(struct gpu_launch *launch, const struct mm_request *request, int32_t rows,
+        int32_t outputs, uint32_t largest) {
+    struct mm_args args = request->args;
+    bool glu = request->activation != 0;
+    gpu_launch_operand_of(launch, &request->base, glu ? 2 : 0, KILN_OPERAND_OUT);
+    gpu_launch_operand(launch, &request->base, KILN_OPERAND_N_TOKENS);
+    if (args.out_rows) {
+        gpu_launch_workspace(launch, largest, 0);
+    } else if (glu) {
+        gpu_launch_null(launch);
+    }
+    gpu_launch_bytes(launch, &args, sizeof(args));
+    launch->record.grid[0] = (uint32_t)gpu_blocks(args.rows, rows);
+    launch->record.grid[1] = (uint32_t)gpu_blocks(args.n, outputs);
+    int32_t result = gpu_launch_submit(launch, &request->base);
+    if (result == KILN_RESULT_OK && args.out_rows) {
+        args.again = 1;
+        result = submit_again(launch, request);
+    }
+    return result;
+}
+
+// ---- f16, f16_expand and f16_expand_glu ---------------------------------------------------------
 // Weight and bias of an op; prepared: where the weight was expanded to, if it was.
 static void add_weight(struct gpu_launch *launch, const struct mm_request *request, uint32_t op,
         bool expanded, uint32_t prepared) {
@@ -257,7 +318,7 @@ static void add_weight(struct gpu_launch *launch, const struct mm_request *reque
 }
 
 static int32_t submit(const struct mm_request *request, const struct tile *tile,
-        const struct mm_halves *halves, bool expanded, const uint32_t *prepared) {
+        const struct mm_halves *halves, bool expanded, const uint32_t *prepared, uint32_t largest) {
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "mm_f16", tile->threads);
     gpu_launch_define(&launch, "MM_EXPANDED", expanded);
@@ -266,7 +327,12 @@ static int32_t submit(const struct mm_request *request, const struct tile *tile,
     if (!expanded) {
         gpu_launch_define_weight(&launch, request->weight);
     }
-    add_activations(&launch, request, halves);
+    if (halves->as_in) {
+        gpu_launch_operand(&launch, &request->base, KILN_OPERAND_IN);
+    } else {
+        gpu_launch_workspace(&launch, halves->values, 0);
+    }
+    mm_add_scales(&launch, request, halves);
     for (uint32_t op = 0; op < mm_weights(request); op++) {
         add_weight(&launch, request, op, expanded, prepared[op]);
     }
@@ -274,9 +340,6 @@ static int32_t submit(const struct mm_request *request, const struct tile *tile,
         gpu_launch_null(&launch);
     }
     gpu_launch_operand(&launch, &request->base, KILN_OPERAND_RESIDUAL);
-    mm_add_results(&launch, request);
-    launch.record.grid[0] = (uint32_t)gpu_blocks(request->args.rows, tile->bm);
-    launch.record.grid[1] = (uint32_t)gpu_blocks(request->args.n, mm_outputs_of(request, tile->bn));
     launch.record.shared_bytes = tile->shared_bytes;
     mm_count_work(&launch.record, request);
     uint32_t row = (uint32_t)tile->bk * 2;
@@ -288,7 +351,7 @@ static int32_t submit(const struct mm_request *request, const struct tile *tile,
     snprintf(launch.order, sizeof(launch.order), "matmul_f16:%s",
             request->base.device->cc < 80 ? "mma_k8" : "mma_k16");
     launch.record.sum_order = launch.order;
-    return gpu_launch_submit(&launch, &request->base);
+    return mm_submit(&launch, request, tile->bm, mm_outputs_of(request, tile->bn), largest);
 }
 
 static int32_t plan_gemm(const struct kiln_problem *problem, const struct kiln_geometry *geometry,
@@ -307,15 +370,19 @@ static int32_t plan_gemm(const struct kiln_problem *problem, const struct kiln_g
                 "WEIGHT: %d rows of BN %d; at most %d times BN are handled", request.args.n,
                 tile.bn, GRID_Y);
     }
-    uint32_t prepared[2] = {0, 0};
+    uint32_t prepared[2] = {0, 0}, largest = 0;
+    struct mm_halves halves = {0};
     if (expanded) {
         result = mm_prepare_weights(&request, prepared);
     }
-    struct mm_halves halves = {0};
-    if (result == KILN_RESULT_OK && !mm_activations_as_they_are(&request)) {
-        result = mm_rows_to_halves(&request, &halves);
+    if (result == KILN_RESULT_OK) {
+        result = mm_take_halves(&request, &halves);
     }
-    return result == KILN_RESULT_OK ? submit(&request, &tile, &halves, expanded, prepared) : result;
+    if (result == KILN_RESULT_OK) {
+        result = mm_take_largest(&request, &largest);
+    }
+    return result == KILN_RESULT_OK ? submit(&request, &tile, &halves, expanded, prepared, largest)
+                                    : result;
 }
 
 static int32_t plan_f16(void *instance, const struct kiln_problem *problem,
@@ -341,11 +408,11 @@ static int32_t plan_f16_expand_glu(void *instance, const struct kiln_problem *pr
 
 const char *const mm_gemm_slots[1] = {"matmul.*.prefill"};
 const char *const mm_glu_follows[2] = {"matmul:ffn_up", "activation"};
-static const char *const in_formats[] = {"f16", "f32"};
+static const char *const in_formats[] = {GPU_ROWS_FORMAT, "f16", "f32"};
 static const struct kiln_io in_io = GPU_IO(IN, in_formats);
 const struct kiln_io *const mm_gemm_ios[1] = {&in_io};
-// Of the activation: f16 for a product on tensor cores, which would round to it anyway.
-static const char *const out_formats[] = {"f16", "f32"};
+// Of the activation. Plain f16 is not among them: it would not hold what some models have there.
+static const char *const out_formats[] = {GPU_ROWS_FORMAT, "f32"};
 static const struct kiln_io up_in_io = {.struct_size = sizeof(struct kiln_io),
         .op = 1,
         .operand = KILN_OPERAND_IN,

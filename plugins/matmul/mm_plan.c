@@ -27,7 +27,7 @@ static int32_t take_matmul(struct mm_request *request, uint32_t in) {
 }
 
 static void fill_args(struct mm_request *request) {
-    bool f16 = request->out->dtype == KILN_DTYPE_F16;
+    bool rows = request->out->dtype == KILN_DTYPE_BLOCK;
     request->args = (struct mm_args){.in_stride = request->in->strides[1],
             .out_stride = request->out->strides[1],
             .residual_stride = request->residual != NULL ? request->residual->strides[1] : 0,
@@ -36,9 +36,8 @@ static void fill_args(struct mm_request *request) {
             .n = (int)request->weight->dims[1],
             .k = (int)request->weight->dims[0],
             .in_wide = gpu_alignment(request->in) >= 16,
-            .out_wide = gpu_alignment(request->out) >= (f16 ? 8 : 16) &&
-                        gpu_alignment(request->residual) >= 16,
-            .out_f16 = f16};
+            .out_wide = gpu_alignment(request->out) >= 16 && gpu_alignment(request->residual) >= 16,
+            .out_rows = rows};
 }
 
 int32_t mm_begin(struct mm_request *request, const struct kiln_problem *problem,
@@ -94,8 +93,8 @@ static int32_t take_activation(struct mm_request *request) {
         result = gpu_need(&base, KILN_OPERAND_UP, GPU_NEED_F32, n, s, &tensor);
     }
     if (result == KILN_RESULT_OK) {
-        result =
-                gpu_need(&base, KILN_OPERAND_OUT, GPU_NEED_F32 | GPU_NEED_F16, n, s, &request->out);
+        result = gpu_need(
+                &base, KILN_OPERAND_OUT, GPU_NEED_F32 | GPU_NEED_ROWS, n, s, &request->out);
     }
     if (result != KILN_RESULT_OK) {
         return result;

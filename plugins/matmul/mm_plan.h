@@ -12,14 +12,15 @@ struct mm_request {
     // Of a gate, whose UP is op 1 and whose activation is op 2, with OUT; else NULL and 0.
     const struct kiln_tensor *up_weight, *up_bias;
     uint32_t activation; // enum kiln_activation
-    struct mm_args args; // but k_padded and splits
+    struct mm_args args; // but k_padded, splits and what f16 activations have
 };
 
 // Fills in *request. KILN_RESULT_OK, or what plan() must return. in: enum gpu_need of IN.
 int32_t mm_begin(struct mm_request *request, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
         struct kiln_plan *plan, uint32_t in);
-// The same of a gate, an up product of the same IN and their activation. OUT: f32 or f16.
+// The same of a gate, an up product of the same IN and their activation. OUT: f32 or
+// rows of f16.
 int32_t mm_begin_glu(struct mm_request *request, const struct kiln_problem *problem,
         const struct kiln_geometry *geometry, const struct kiln_device *device,
         struct kiln_plan *plan, uint32_t in);

@@ -1,5 +1,6 @@
 // plugin: the plugin `matmul`: CUDA kernels for matmul.TYPE.prefill and matmul.TYPE.decode.
 // README.md says what their levers do.
+#include "gemm.h"
 #include "mmq.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@ static const struct kiln_variant *const variants[] = {&mm_variant_f16_expand, &m
         &mm_variant_mmq_q6, &mm_variant_mmq_async, &mm_variant_mmq_async_q6, &mm_variant_mmq_expand,
         &mm_variant_quantize, &mm_variant_gemv, &mm_variant_gemv_simple, &mm_variant_gemv_q8,
         &mm_variant_norm_qkv, &mm_variant_norm_glu};
-static const struct kiln_format *const formats[] = {&mm_format_q8};
+static const struct kiln_format *const formats[] = {&mm_format_q8, &mm_format_rows};
 
 // How each variant keeps the operands of its products: by it `kiln gate parity` chooses the bound,
 // and `kiln wall` and `op` the peak.

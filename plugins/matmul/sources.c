@@ -17,6 +17,7 @@ static const struct kiln_header *const headers[] = {
         HEADER("matmul/mm_args.cuh", embed_mm_args),
         HEADER("matmul/mm_out.cuh", embed_mm_out),
         HEADER("matmul/mm_glu.cuh", embed_mm_glu),
+        HEADER("matmul/mm_scale.cuh", embed_mm_scale),
         HEADER("common/q8.cuh", embed_q8),
         HEADER("matmul/mmq_mma.cuh", embed_mmq_mma),
         HEADER("matmul/mmq_share.cuh", embed_mmq_share),

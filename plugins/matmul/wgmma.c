@@ -37,13 +37,14 @@ static const struct kiln_param stages = {.struct_size = sizeof(struct kiln_param
         .max = 8};
 static const struct kiln_param *const params[] = {&bm, &bn, &stages};
 
-static struct kiln_tensor_map make_map(uint32_t base, int k_padded, int rows, int box_rows) {
+static struct kiln_tensor_map make_map(
+        uint32_t base, int k_padded, int64_t stride, int rows, int box_rows) {
     return (struct kiln_tensor_map){.struct_size = sizeof(struct kiln_tensor_map),
             .base = base,
             .dtype = KILN_DTYPE_F16,
             .rank = 2,
             .dims = {(uint64_t)k_padded, (uint64_t)rows},
-            .strides = {2, (uint64_t)k_padded * 2},
+            .strides = {2, (uint64_t)stride},
             .box = {BK, (uint32_t)box_rows},
             .elem_strides = {1, 1},
             .swizzle = KILN_SWIZZLE_128,
@@ -84,41 +85,33 @@ static void add_weights(struct gpu_launch *launch, const struct mm_request *requ
         const struct tile *tile, const uint32_t *prepared, struct kiln_tensor_map maps[2]) {
     for (uint32_t op = 0; op < mm_weights(request); op++) {
         uint32_t base = mm_halves_as_they_are(request, op) ? KILN_ARG_OPERAND : KILN_ARG_PREPARED;
-        maps[op] = make_map(
-                base, request->args.k_padded, request->args.n, mm_outputs_of(request, tile->bn));
+        maps[op] = make_map(base, request->args.k_padded, 2ll * request->args.k_padded,
+                request->args.n, mm_outputs_of(request, tile->bn));
         gpu_launch_map(launch, op, KILN_OPERAND_WEIGHT, prepared[op], 0, &maps[op]);
         gpu_launch_operand_of(launch, &request->base, op, KILN_OPERAND_BIAS);
     }
 }
 
 static int32_t submit(const struct mm_request *request, const struct tile *tile,
-        const struct mm_halves *halves, const uint32_t *prepared) {
-    bool as_in = mm_activations_as_they_are(request);
+        const struct mm_halves *halves, const uint32_t *prepared, uint32_t largest) {
     struct kiln_tensor_map weights[2];
-    struct kiln_tensor_map in = make_map(as_in ? KILN_ARG_OPERAND : KILN_ARG_WORKSPACE,
-            request->args.k_padded, request->args.rows, tile->bm);
+    struct kiln_tensor_map in = make_map(halves->as_in ? KILN_ARG_OPERAND : KILN_ARG_WORKSPACE,
+            request->args.k_padded, request->args.halves_stride, request->args.rows, tile->bm);
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "mm_wgmma", tile->threads);
     gpu_launch_define(&launch, "MM_GLU", request->activation);
     gpu_launch_map(&launch, 0, KILN_OPERAND_IN, halves->values, 0, &in);
-    if (as_in) {
-        gpu_launch_null(&launch);
-    } else {
-        gpu_launch_workspace(&launch, halves->scales, 0);
-    }
+    mm_add_scales(&launch, request, halves);
     add_weights(&launch, request, tile, prepared, weights);
     if (request->activation == 0) {
         gpu_launch_operand(&launch, &request->base, KILN_OPERAND_RESIDUAL);
     }
-    mm_add_results(&launch, request);
-    launch.record.grid[0] = (uint32_t)gpu_blocks(request->args.rows, tile->bm);
-    launch.record.grid[1] = (uint32_t)gpu_blocks(request->args.n, mm_outputs_of(request, tile->bn));
     launch.record.shared_bytes = tile->shared_bytes;
     launch.record.sum_order = "matmul_f16:wgmma_k16";
     mm_count_work(&launch.record, request);
     gpu_launch_site(&launch, KILN_SITE_STORE, "sums", (uint32_t)(tile->bn + SUMS_PAD) * 4, 8,
             KILN_SWIZZLE_NONE);
-    return gpu_launch_submit(&launch, &request->base);
+    return mm_submit(&launch, request, tile->bm, mm_outputs_of(request, tile->bn), largest);
 }
 
 static int32_t plan_gemm(const struct kiln_problem *problem, const struct kiln_geometry *geometry,
@@ -138,13 +131,16 @@ static int32_t plan_gemm(const struct kiln_problem *problem, const struct kiln_g
                 "WEIGHT: %d rows of BN %d; at most %d times BN are handled", request.args.n,
                 tile.bn, GRID_Y);
     }
-    uint32_t prepared[2] = {0, 0};
+    uint32_t prepared[2] = {0, 0}, largest = 0;
     struct mm_halves halves = {0};
     result = mm_prepare_weights(&request, prepared);
-    if (result == KILN_RESULT_OK && !mm_activations_as_they_are(&request)) {
-        result = mm_rows_to_halves(&request, &halves);
+    if (result == KILN_RESULT_OK) {
+        result = mm_take_halves(&request, &halves);
     }
-    return result == KILN_RESULT_OK ? submit(&request, &tile, &halves, prepared) : result;
+    if (result == KILN_RESULT_OK) {
+        result = mm_take_largest(&request, &largest);
+    }
+    return result == KILN_RESULT_OK ? submit(&request, &tile, &halves, prepared, largest) : result;
 }
 
 static int32_t plan_wgmma(void *instance, const struct kiln_problem *problem,

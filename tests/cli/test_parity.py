@@ -79,4 +79,4 @@ if "matmul.q4_K.prefill" in slots:
                                 env=dict(os.environ, KILN_CACHE_DIR=cache))
     cases = [case["variant"] for case in json.loads(result.stdout)["cases"]]
     assert result.returncode == 0, result.stderr
-    assert cases == ["f16_expand"] * 6 + ["f16_expand_glu"] * 6, cases
+    assert cases == ["f16_expand"] * 9 + ["f16_expand_glu"] * 9, cases

@@ -318,6 +318,15 @@ static struct kiln_tensor *operand_of(struct exec_op *op, uint32_t operand) {
     return op->tensors;
 }
 
+// An edge of whole blocks as rows of f16.
+static void as_rows(struct kiln_tensor *tensor) {
+    tensor->dtype = KILN_DTYPE_BLOCK;
+    tensor->format = "f16_rows";
+    tensor->strides[0] = 320;
+    tensor->strides[1] = tensor->dims[0] / 128 * 320;
+    tensor->strides[2] = tensor->strides[3] = tensor->strides[1] * tensor->dims[1];
+}
+
 // Weights of one type for the gate, the next for UP.
 static void glu_ops(struct exec_op group[GROUP], int type, int64_t s, int64_t n, int64_t k) {
     for (int i = 0; i < 2; i++) {
@@ -346,6 +355,7 @@ static void check_glu(const struct kiln_variant *variant, const struct made *mad
                 operand_of(&group[i], KILN_OPERAND_WEIGHT)->dtype == KILN_DTYPE_F16 && k % 128 == 0;
     }
     assert_int_equal(planned->n_launches, 2);
+    assert_int_equal(planned->n_workspaces, 2); // rows of f16, their factors
     assert_string_equal(planned->launches[0].record.kernel, "mm_rows");
     assert_int_equal(planned->n_preparations, 2 - halves);
     assert_int_equal(launch->grid[0], blocks(s, value_of(variant, made, "BM")));
@@ -353,6 +363,62 @@ static void check_glu(const struct kiln_variant *variant, const struct made *mad
     assert_true(launch->flops == 4.0 * (double)s * (double)n * (double)k);
     assert_true(launch->bytes_written == 4.0 * (double)s * (double)n);
     assert_true(has_define(launch, "MM_GLU=2"));
+}
+
+// Writes rows of f16 by two launches of one kernel: the second has blocks for one turn of the
+// device at most, and no products to be counted.
+static void check_glu_rows(const char *name) {
+    struct exec_op group[GROUP];
+    struct made made;
+    glu_ops(group, 0, 3325, 18944, 3584);
+    as_rows(operand_of(&group[2], KILN_OPERAND_OUT));
+    make_ops(&made, matmul, variant_of(matmul, name), group, GROUP, &devices[4].desc, -1);
+    assert_int_equal(made.status, KILN_STATUS_OK);
+    assert_int_equal(made.outcome, KILN_PLAN_DONE);
+    const struct kiln_planned *planned = made.planned;
+    assert_int_equal(planned->n_launches, 3);
+    const struct kiln_launch *once = &planned->launches[1].record;
+    const struct kiln_launch *again = &planned->launches[2].record;
+    assert_string_equal(once->kernel, again->kernel);
+    assert_int_equal(once->shared_bytes, again->shared_bytes);
+    assert_int_equal(once->n_defines, again->n_defines);
+    for (uint32_t i = 0; i < once->n_defines; i++) { // compiled once
+        assert_string_equal(once->defines[i], again->defines[i]);
+    }
+    assert_int_equal(once->grid[0], again->grid[0]);
+    assert_true(again->grid[0] * again->grid[1] <= (uint32_t)devices[4].desc.sm_count);
+    assert_true(once->bytes_written == 3325.0 * (18944 * 2 + 4));
+    assert_true(again->flops == 0);
+    assert_int_equal(planned->n_workspaces, 3);
+    assert_int_equal(planned->workspaces[2].flags, KILN_WORKSPACE_ZERO);
+    assert_int_equal(planned->workspaces[2].bytes, 3325 * 4);
+    kiln_planned_destroy(made.planned);
+}
+
+static void matmul_glu_writes_rows_by_two_launches(void **state) {
+    (void)state;
+    check_glu_rows("f16_expand_glu");
+    check_glu_rows("f16_wgmma_glu");
+}
+
+// Read as they are: no mm_rows, and the factor behind each row's values.
+static void matmul_reads_rows_as_they_are(void **state) {
+    (void)state;
+    static const char *const names[] = {"f16", "f16_expand", "f16_wgmma"};
+    for (int i = 0; i < 3; i++) {
+        struct made made;
+        struct exec_op op = matmul_op(0, 130, 64, 512, KILN_PHASE_PREFILL);
+        as_rows(operand_of(&op, KILN_OPERAND_IN));
+        make(&made, matmul, variant_of(matmul, names[i]), &op, &devices[4].desc, -1);
+        assert_int_equal(made.status, KILN_STATUS_OK);
+        assert_int_equal(made.outcome, KILN_PLAN_DONE);
+        assert_int_equal(made.planned->n_launches, 1);
+        const struct kiln_launch *launch = &made.planned->launches[0].record;
+        assert_int_equal(launch->args[1]->kind, KILN_ARG_OPERAND);
+        assert_int_equal(launch->args[1]->operand, KILN_OPERAND_IN);
+        assert_int_equal(launch->args[1]->offset, 512 * 2);
+        kiln_planned_destroy(made.planned);
+    }
 }
 
 static void check_glu_corners(const char *name, int64_t least) {
@@ -725,6 +791,8 @@ int main(void) {
             cmocka_unit_test(matmul_f16_expand_plans_every_corner),
             cmocka_unit_test(matmul_f16_wgmma_plans_every_corner_on_its_target_alone),
             cmocka_unit_test(matmul_glu_plans_every_corner),
+            cmocka_unit_test(matmul_glu_writes_rows_by_two_launches),
+            cmocka_unit_test(matmul_reads_rows_as_they_are),
             cmocka_unit_test(matmul_glu_refuses_with_reasons),
             cmocka_unit_test(matmul_defaults_fit_every_target),
             cmocka_unit_test(matmul_gemv_covers_all_outputs),
