@@ -170,7 +170,7 @@ static void sim_mm_wgmma_is_right_in_every_geometry(void **state) {
 }
 
 // ---- Faults -------------------------------------------------------------------------------------
-#define PRODUCES ", weight, first_row, first_out, tiles);" // the copies' outermost line
+#define PRODUCES ", second, at, first_row, first_out, tiles);" // the copies' outermost line
 
 static const struct fault {
     const char *what;
@@ -183,22 +183,23 @@ static const struct fault {
         {"a buffer is given back while it is read", KILN_SIM_CHECK_RACE, "hopper_wgmma_wait<1>()",
                 "hopper_wgmma_wait<2>()", PRODUCES},
         {"tiles are read before they are there", KILN_SIM_CHECK_ASYNC,
-                "        bulk_wait(r.full + stage * 8, parity);",
-                "        if (tile == 0) bulk_wait(r.full + stage * 8, parity);",
-                "consume(r, sums, r"},
+                "        bulk_wait(r.full + stage * 8, at.parity);",
+                "        if (tile == 0) bulk_wait(r.full + stage * 8, at.parity);",
+                "consume(r, at, sums, r"},
         {"only the activations are waited for", KILN_SIM_CHECK_ASYNC, "A_BYTES + B_BYTES);",
-                "A_BYTES);", "consume(r, sums, r"},
+                "A_BYTES);", "consume(r, at, sums, r"},
         {"buffers are filled again with no wait", KILN_SIM_CHECK_ASYNC,
-                "        bulk_wait(r.empty + stage * 8, parity);\n", "\n", PRODUCES},
+                "        bulk_wait(r.empty + stage * 8, at.parity);\n", "\n", PRODUCES},
         {"barriers that the copy engine does not see", KILN_SIM_CHECK_MBARRIER,
                 "        bulk_barriers_begun();\n", "\n", PRODUCES},
         {"sums go over tiles that others read", KILN_SIM_CHECK_RACE,
-                "        bulk_sync_some(1, CONSUMERS * 128);\n", "\n", "*(float2 *)at = "},
-        {"a warp does not multiply", KILN_SIM_CHECK_LANES, "        consume(r, sums, r",
-                "        if (threadIdx.x / 32 != 1) consume(r, sums, r", "consume(r, sums, r"},
+                "            bulk_sync_some(1, CONSUMERS * 128);\n", "\n", "*(float2 *)at = "},
+        {"a warp does not multiply", KILN_SIM_CHECK_LANES, "        consume(r, at, sums, r",
+                "        if (threadIdx.x / 32 != 1) consume(r, at, sums, r",
+                "consume(r, at, sums, r"},
         {"weights past the end of shared memory", KILN_SIM_CHECK_BOUNDS,
                 "r.b = r.a + STAGES * A_BYTES;", "r.b = r.a + STAGES * A_BYTES + 2 * B_BYTES;",
-                "consume(r, sums, r"},
+                "consume(r, at, sums, r"},
 };
 
 static void sim_mm_wgmma_faults_are_found_on_their_line(void **state) {
