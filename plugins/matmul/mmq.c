@@ -248,16 +248,21 @@ static int32_t prepare(const struct mm_request *request, uint32_t *index) {
 }
 
 // ---- Launches -----------------------------------------------------------------------------------
+// What every kernel takes that adds parts: them, and what a product without parts would have had.
+static void add_join(struct gpu_launch *launch, const struct mm_request *request, uint32_t parts) {
+    gpu_launch_workspace(launch, parts, 0);
+    gpu_launch_operand(launch, &request->base, KILN_OPERAND_BIAS);
+    gpu_launch_operand(launch, &request->base, KILN_OPERAND_RESIDUAL);
+    gpu_launch_operand(launch, &request->base, KILN_OPERAND_OUT);
+    gpu_launch_operand(launch, &request->base, KILN_OPERAND_N_TOKENS);
+    gpu_launch_bytes(launch, &request->args, sizeof(request->args));
+}
+
 static int32_t submit_join(const struct mm_request *request, uint32_t parts) {
     struct gpu_launch launch;
     gpu_launch_begin(&launch, "mm_mmq_join", ROW_THREADS);
     gpu_launch_define(&launch, "ROW_THREADS", ROW_THREADS);
-    gpu_launch_workspace(&launch, parts, 0);
-    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_BIAS);
-    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_RESIDUAL);
-    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_OUT);
-    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_N_TOKENS);
-    gpu_launch_bytes(&launch, &request->args, sizeof(request->args));
+    add_join(&launch, request, parts);
     int64_t rows = request->args.rows;
     launch.record.grid[0] =
             (uint32_t)(rows * gpu_blocks(gpu_blocks(request->args.n, 4), ROW_THREADS));
@@ -273,12 +278,7 @@ static int32_t submit_seams(
     gpu_launch_begin(&launch, "mm_mmq_seams", ROW_THREADS);
     gpu_launch_define(&launch, "ROW_THREADS", ROW_THREADS);
     gpu_launch_define(&launch, "TILE_M", tile->bm);
-    gpu_launch_workspace(&launch, parts, 0);
-    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_BIAS);
-    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_RESIDUAL);
-    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_OUT);
-    gpu_launch_operand(&launch, &request->base, KILN_OPERAND_N_TOKENS);
-    gpu_launch_bytes(&launch, &request->args, sizeof(request->args));
+    add_join(&launch, request, parts);
     launch.record.grid[0] =
             (uint32_t)(tile->most_shared * gpu_blocks(tile->bm * tile->bn / 4, ROW_THREADS));
     // Of the bound's rows: cut tiles are read once for each of their pieces, and written.
