@@ -44,7 +44,8 @@ static void put_text(const char *text) {
     }
 }
 
-static void put_line(const char *label, const char *fmt, va_list args) {
+__attribute__((format(printf, 2, 0))) static void put_line(
+        const char *label, const char *fmt, va_list args) {
     char text[MAX_LINE];
     if (vsnprintf(text, sizeof(text), fmt, args) >= MAX_LINE) {
         kiln_utf8_trim(text);
