@@ -56,6 +56,39 @@ enum {
 // are used, and what nobody looks at is no access.
 int kiln_sim_is_wanted(const struct sim_warp *warp, const struct sim_op *op, uint32_t byte);
 
+// A piece of memory of an access: one lane's, or all of it where lanes lie side by side.
+struct sim_piece {
+    uint32_t left; // lanes to come; begin with the access's mask and all else 0
+    int lane;      // the first that it is of
+    uint32_t at, bytes;
+    uint32_t each; // bytes of each lane; 0: of one lane alone
+};
+
+// The next piece of an access to SHARED memory; 0: there is none. Lanes that read what the lane
+// before them reads are left out.
+static inline int kiln_sim_next_piece(const struct sim_access *access, struct sim_piece *piece) {
+    if (access->contiguous && (access->at[0] & 3) == 0) {
+        int first = piece->left != 0;
+        *piece = (struct sim_piece){.at = (uint32_t)access->at[0],
+                .bytes = SIM_LANES * access->bytes,
+                .each = access->bytes};
+        return first;
+    }
+    while (piece->left) {
+        int lane = __builtin_ctz(piece->left);
+        uint32_t at = (uint32_t)access->at[lane];
+        int again = piece->bytes && at == piece->at && !(access->kind & SIM_WRITES);
+        piece->left &= piece->left - 1;
+        piece->at = at;
+        if (!again) {
+            piece->lane = lane;
+            piece->bytes = access->bytes;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 // What checks and counters want to know of (watch_global.c, watch_shared.c, count.c).
 void kiln_sim_watch_global(
         struct sim_warp *warp, const struct sim_op *op, const struct sim_access *access);

@@ -360,22 +360,12 @@ void kiln_sim_watch_shared(
     if (access->kind & SIM_ATOMIC) {
         shadow->atomic_epoch = shadow->epoch;
     }
-    if (access->contiguous && (access->at[0] & 3) == 0) {
-        look.at = (uint32_t)access->at[0];
-        look.bytes = access->bytes;
-        look_at_range(&look, look.at, SIM_LANES * access->bytes);
-        return;
-    }
-    uint32_t last = UINT32_MAX;
-    int writes = (access->kind & SIM_WRITES) != 0;
-    for (uint32_t mask = access->mask; mask; mask &= mask - 1) {
-        look.lane = __builtin_ctz(mask);
-        uint32_t at = (uint32_t)access->at[look.lane];
-        look.at = at;
-        if (at != last || writes) {
-            look_at_range(&look, at, access->bytes);
-        }
-        last = at;
+    struct sim_piece piece = {.left = access->mask};
+    while (kiln_sim_next_piece(access, &piece)) {
+        look.lane = piece.lane;
+        look.at = piece.at;
+        look.bytes = piece.each;
+        look_at_range(&look, piece.at, piece.bytes);
     }
 }
 
